@@ -1,0 +1,103 @@
+"""The engine's settings: frozen, complete and checked when built."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from specinfer.errors import ConfigError
+
+Verifier = Literal["auto", "naive", "multi_step"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShape:
+    """An expansion configuration <k1, …, km> (paper, section 3.1): children a node, by depth."""
+
+    widths: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "TreeShape":
+        """Read `1,1,3,1`, with or without angle brackets; raises ConfigError."""
+        match = re.fullmatch(r"\s*<?\s*(\d+(?:\s*,\s*\d+)*)\s*>?\s*", text)
+        if not match:
+            raise ConfigError(f"tree: expected widths like 1,1,3,1, got {text!r}")
+        return cls(tuple(int(width) for width in match[1].split(",")))
+
+    def __post_init__(self) -> None:
+        if not self.widths or min(self.widths) < 1:
+            raise ConfigError(f"tree: every width must be at least 1, got {self}")
+
+    def __str__(self) -> str:
+        return f"<{','.join(map(str, self.widths))}>"
+
+    @property
+    def nodes(self) -> int:
+        """Speculated nodes of the full tree, the root excluded."""
+        total, level = 0, 1
+        for width in self.widths:
+            level *= width
+            total += level
+        return total
+
+
+MAX_TREE_NODES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What to serve and how.  Raises ConfigError naming the setting that is wrong."""
+
+    model: Path
+    ssms: tuple[Path, ...] = ()
+    lookup: bool = True  # draft by prompt look-up and n-grams, which cost no model
+    tree: TreeShape = TreeShape((1, 1, 3, 1, 1, 1, 1, 1))  # the paper's, for every SSM
+    lookup_depth: int = 8
+    lookup_nodes: int = 12  # each of look-up and n-gram may add so many
+    verifier: Verifier = "auto"
+    dtype: DType = "auto"
+    device: str = "auto"
+    max_batch: int = 32
+    max_context: int | None = None  # None: the model's own
+    cache_tokens: int = 16384
+    page_size: int = 16
+    prefill_rows: int = 512  # prompt tokens a step, all requests together
+    queue_limit: int = 128
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "lookup_depth",
+            "lookup_nodes",
+            "max_batch",
+            "cache_tokens",
+            "page_size",
+            "prefill_rows",
+            "queue_limit",
+        ):
+            _require(name, getattr(self, name) >= 1, getattr(self, name), "at least 1")
+        nodes = len(self.ssms) * self.tree.nodes + 2 * self.lookup_nodes * self.lookup
+        if nodes > MAX_TREE_NODES:
+            raise ConfigError(
+                f"the merged tree may have {nodes} nodes, the limit is {MAX_TREE_NODES}"
+            )
+        _require("dtype", self.dtype in get_args(DType), self.dtype, f"one of {get_args(DType)}")
+        verifiers = get_args(Verifier)
+        _require("verifier", self.verifier in verifiers, self.verifier, f"one of {verifiers}")
+        _require("threads", self.threads is None or self.threads >= 1, self.threads, "at least 1")
+        _require(
+            "max_context",
+            self.max_context is None or self.max_context >= 2,
+            self.max_context,
+            "at least 2",
+        )
+
+    @property
+    def speculates(self) -> bool:
+        return self.lookup or bool(self.ssms)
+
+
+def _require(name: str, ok: bool, value: object, rule: str) -> None:
+    if not ok:
+        raise ConfigError(f"{name}: must be {rule}, got {value!r}")

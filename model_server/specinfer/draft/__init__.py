@@ -1,0 +1,1 @@
+"""Learning-based speculators (paper, section 3): who proposes token trees."""

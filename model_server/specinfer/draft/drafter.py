@@ -1,0 +1,26 @@
+"""What a drafter is: something that proposes a token tree for each request of a batch."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from specinfer.request import Request
+from specinfer.token_tree import TokenTree
+
+
+class Drafter(Protocol):
+    """A source of speculated tokens."""
+
+    @property
+    def name(self) -> str:
+        """Name under which its figures are reported."""
+
+    def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
+        """Return a tree for each request, rooted at its last token; a bare root is no proposal.
+
+        No path may be longer than the request's `room` minus one.  Whether a node is drawn may
+        depend on what was drawn before it, never on its own value: verification would be biased
+        (a point mass, being certain, is free of this).
+        """
+
+    def forget(self, request: Request) -> None:
+        """Drop all that is kept for a request that has ended."""

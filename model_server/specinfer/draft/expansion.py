@@ -1,0 +1,188 @@
+"""Expansion-based tree construction (paper, section 3.1): one SSM, children <k1, …, km>.
+
+Greedy requests get each node's k likeliest tokens, chosen outright.  Sampling requests get k
+independent draws from the SSM's law, warped as the LLM's will be, so that multi-step
+verification is exact (Theorem 4.2); top-k tokens with SSM probabilities would not be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specinfer.config import TreeShape
+from specinfer.kv_cache import CachedSequence, Commit, OutOfPagesError
+from specinfer.llm import CausalLM
+from specinfer.request import Request
+from specinfer.token_tree import ROOT, TokenTree
+from specinfer.tree_attention import Segment, chain, plan
+from specinfer.warp import warp
+
+
+@dataclass(slots=True, eq=False)
+class _Draft:
+    """An SSM's view of one request: what it has cached, and the tree it last proposed."""
+
+    request: Request
+    sequence: CachedSequence
+    tree: TokenTree
+    computed: int = 1  # nodes of the tree whose keys and values are in the cache, root included
+    frontier: Sequence[int] = ()  # nodes whose children are drawn next
+
+    @property
+    def depth(self) -> int:
+        return self.request.room - 1
+
+
+class Expansion:
+    """One SSM that proposes a tree of fixed shape."""
+
+    def __init__(
+        self,
+        ssm: CausalLM,
+        shape: TreeShape,
+        *,
+        vocab: int,
+        tokens: int,
+        page_size: int,
+        prefill_rows: int,
+    ) -> None:
+        """Serve an LLM of vocab tokens, with a cache for the given number of tokens."""
+        self.name = ssm.name
+        self.cache = ssm.new_cache(tokens=tokens, page_size=page_size)
+        self._ssm = ssm
+        self._shape = shape
+        self._vocab = vocab
+        self._prefill_rows = prefill_rows
+        self._drafts: dict[Request, _Draft] = {}
+
+    def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
+        drafts = [self._resume(request) for request in requests]
+        live = [draft for draft in drafts if draft is not None]
+        rows = self._catch_up(live)
+        for level, width in enumerate(self._shape.widths):
+            live = [draft for draft in live if draft.depth > level]
+            self._grow(live, rows, width)
+            if level + 1 < len(self._shape.widths):
+                rows = self._run_trees([draft for draft in live if draft.depth > level + 1])
+        return [
+            draft.tree if draft else TokenTree.rooted_at(request.tokens[-1])
+            for draft, request in zip(drafts, requests, strict=True)
+        ]
+
+    def forget(self, request: Request) -> None:
+        draft = self._drafts.pop(request, None)
+        if draft is not None:
+            self.cache.release(draft.sequence)
+
+    def _resume(self, request: Request) -> _Draft | None:
+        """Keep what the cache already has for the request; None where the SSM must sit out.
+
+        It sits out beyond its own context and while its cache is full.
+        """
+        draft = self._drafts.get(request)
+        if draft is None:
+            sequence = self.cache.open(request.tokens)
+            draft = _Draft(request, sequence, TokenTree.rooted_at(request.tokens[-1]))
+            self._drafts[request] = draft
+        else:
+            self._commit_accepted(draft)
+        draft.tree = TokenTree.rooted_at(request.tokens[-1])
+        draft.computed, draft.frontier = 1, (ROOT,)
+        new = len(request.tokens) - draft.sequence.length + self._shape.nodes
+        if len(request.tokens) + len(self._shape.widths) > self._ssm.max_context:
+            return None
+        try:
+            self.cache.reserve(draft.sequence, new)
+        except OutOfPagesError:
+            self.forget(request)
+            return None
+        return draft
+
+    def _commit_accepted(self, draft: _Draft) -> None:
+        """Commit the nodes of the last tree that became output, as far as they were computed."""
+        new = draft.request.tokens[draft.sequence.length :]
+        node, rows = ROOT, []
+        for token in new:
+            child = draft.tree.child(node, token)
+            if child is None or child >= draft.computed:
+                break
+            rows.append(child - 1)
+            node = child
+        self.cache.commit([Commit(draft.sequence, rows, new[: len(rows)])])
+
+    def _catch_up(self, drafts: list[_Draft]) -> dict[_Draft, Tensor]:
+        """Run every token that is not cached yet; return each root's logits, [1, V]."""
+        roots: dict[_Draft, Tensor] = {}
+        while behind := [draft for draft in drafts if draft not in roots]:
+            segments = self._chunks(behind)
+            rows = iter(self._ssm.forward(plan(self.cache, segments)))
+            self.cache.commit([Commit(s.sequence, range(len(s)), s.tokens) for s in segments])
+            for draft, segment in zip(behind, segments, strict=False):
+                if segment.wanted:
+                    roots[draft] = next(rows)[None]
+        return roots
+
+    def _chunks(self, drafts: list[_Draft]) -> list[Segment]:
+        """Cut the next rows to run, at most prefill_rows in all."""
+        segments: list[Segment] = []
+        left = self._prefill_rows
+        for draft in drafts:
+            pending = draft.request.tokens[draft.sequence.length :]
+            if left <= 0:
+                break
+            chunk = pending[:left]
+            left -= len(chunk)
+            segments.append(chain(draft.sequence, chunk, wanted=len(chunk) == len(pending)))
+        return segments
+
+    def _run_trees(self, drafts: list[_Draft]) -> dict[_Draft, Tensor]:
+        """Run each tree so far in one pass; return the logits of its frontier.
+
+        Earlier levels are run again: with weights read once a pass, rows cost next to nothing.
+        """
+        if not drafts:
+            return {}
+        segments = [
+            Segment(
+                draft.sequence,
+                draft.tree.tokens[1:],
+                [parent - 1 for parent in draft.tree.parents[1:]],
+                [node - 1 for node in draft.frontier],
+            )
+            for draft in drafts
+        ]
+        rows = self._ssm.forward(plan(self.cache, segments))
+        for draft in drafts:
+            draft.computed = len(draft.tree)
+        sizes = [len(draft.frontier) for draft in drafts]
+        return dict(zip(drafts, rows.split(sizes), strict=True))
+
+    def _grow(self, drafts: list[_Draft], rows: dict[_Draft, Tensor], width: int) -> None:
+        """Draw width children under every frontier node; the new nodes become the frontier."""
+        for draft in drafts:
+            before = len(draft.tree)
+            logits = _fitted(rows[draft], self._vocab)
+            for node, row in zip(draft.frontier, logits, strict=True):
+                _draw_children(draft, node, row, width)
+            draft.frontier = range(before, len(draft.tree))
+
+
+def _draw_children(draft: _Draft, node: int, row: Tensor, width: int) -> None:
+    params, choices = draft.request.params, draft.request.choices
+    if params.greedy:
+        for token in row.topk(min(width, len(row))).indices.tolist():
+            draft.tree.add(node, token)
+        return
+    law = warp(row[None], params)[0]
+    for _ in range(width):
+        draft.tree.add(node, choices.draw(law), law)
+
+
+def _fitted(rows: Tensor, vocab: int) -> Tensor:
+    """Bring logits [R, V of the SSM] to the LLM's vocabulary: padding rows differ in number."""
+    missing = vocab - rows.shape[1]
+    if missing <= 0:
+        return rows[:, :vocab]
+    return torch.nn.functional.pad(rows, (0, missing), value=-torch.inf)

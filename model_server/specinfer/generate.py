@@ -1,0 +1,119 @@
+"""`specinfer generate`: the engine alone, streaming one answer to the terminal."""
+
+import argparse
+import queue
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specinfer.errors import SpecInferError
+
+if TYPE_CHECKING:
+    from specinfer.config import EngineConfig
+    from specinfer.engine import Engine
+    from specinfer.request import Delta, SamplingParams, SpeculationStats
+
+HELP = "Answer one prompt with the engine alone and stream it to the terminal."
+
+
+class GenerationError(SpecInferError):
+    """The engine gave a request up."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("prompt", help="what to answer; - reads standard input")
+    parser.add_argument("--model", default="default", help="name or Hugging Face folder of the LLM")
+    parser.add_argument(
+        "--ssm", action="append", default=[], type=Path, help="folder of an SSM; may be repeated"
+    )
+    parser.add_argument("--tree", help="expansion widths of each SSM, like 1,1,3,1")
+    parser.add_argument("--no-lookup", action="store_true", help="draft with the SSMs only")
+    parser.add_argument("--plain", action="store_true", help="decode without speculation")
+    parser.add_argument("--raw", action="store_true", help="do not apply the chat template")
+    parser.add_argument("--verifier", choices=["auto", "naive", "multi_step"], default="auto")
+    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"])
+    parser.add_argument("--max-new-tokens", type=int, default=128)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--stop", action="append", default=[], help="may be repeated")
+
+
+def run(args: argparse.Namespace) -> int:
+    from specinfer.engine import Engine
+
+    params = _params(args)
+    engine = Engine.load(_config(args))
+    try:
+        text = sys.stdin.read() if args.prompt == "-" else args.prompt
+        prompt = (
+            engine.encode(text)
+            if args.raw
+            else engine.encode_chat([{"role": "user", "content": text}])
+        )
+        _stream(engine, prompt, params)
+    finally:
+        engine.close()
+    return 0
+
+
+def _params(args: argparse.Namespace) -> "SamplingParams":
+    from specinfer.request import SamplingParams
+
+    return SamplingParams(
+        max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        seed=args.seed,
+        stop=tuple(args.stop),
+    )
+
+
+def _config(args: argparse.Namespace) -> "EngineConfig":
+    from specinfer.config import EngineConfig, TreeShape
+    from specinfer.model_store import resolve_model
+
+    given = {"tree": args.tree and TreeShape.parse(args.tree), "dtype": args.dtype}
+    return EngineConfig(
+        model=resolve_model(args.model),
+        ssms=() if args.plain else tuple(args.ssm),
+        lookup=not (args.plain or args.no_lookup),
+        verifier=args.verifier,
+        **{name: value for name, value in given.items() if value},
+    )
+
+
+def _stream(engine: "Engine", prompt: list[int], params: "SamplingParams") -> None:
+    """Print the answer as it comes and a line of figures behind it."""
+    deltas: queue.SimpleQueue[Delta] = queue.SimpleQueue()
+    started = time.perf_counter()
+    handle = engine.submit(prompt, params, deltas.put)
+    count = 0
+    try:
+        while True:
+            delta = deltas.get()
+            count += len(delta.tokens)
+            print(delta.text, end="", flush=True)
+            if delta.stats is not None:
+                break
+    except KeyboardInterrupt:
+        handle.cancel()
+        raise
+    if delta.error:
+        raise GenerationError(delta.error)
+    print()
+    seconds = time.perf_counter() - started
+    print(figures(delta.stats, count, seconds), file=sys.stderr)
+
+
+def figures(stats: "SpeculationStats", tokens: int, seconds: float) -> str:
+    """Say in one line what the tree saved."""
+    drafters = ", ".join(f"{d.name} {d.accepted}/{d.drafted}" for d in stats.drafters) or "none"
+    return (
+        f"[{tokens} tokens in {seconds:.1f} s, {tokens / seconds:.1f} tokens/s; "
+        f"{stats.steps} LLM steps, {stats.tokens_per_step:.2f} tokens a step, "
+        f"{stats.tree_nodes / max(1, stats.steps):.1f} nodes a tree; accepted/drafted: {drafters}]"
+    )

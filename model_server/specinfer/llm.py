@@ -1,0 +1,180 @@
+"""A Hugging Face causal language model run on ForwardPlans.
+
+The model class is transformers' own, unchanged.  Our attention is registered with its
+AttentionInterface, and plan and cache travel through the model's keyword arguments, so there is
+no transformers Cache and no mask tensor.  LLM and SSMs alike go through here.
+"""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PretrainedConfig
+
+from specinfer.config import DType
+from specinfer.errors import ModelFolderError
+from specinfer.kv_cache import KVCache
+from specinfer.tree_attention import ForwardPlan
+from specinfer_kernels import tree_attention
+
+ATTENTION = "specinfer_tree"
+FULL_ATTENTION = {"full_attention", "sliding_attention"}
+
+
+def attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    *,
+    plan: ForwardPlan,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Write the rows' keys and values into the cache and let every row see what it may.
+
+    query [1, H, N, D]; key, value [1, K, N, D]; returns [1, N, H, D].
+    """
+    assert s_aux is None, "attention sinks are refused when the model is loaded"
+    keys, values = plan.cache.layer(int(module.layer_idx))  # type: ignore[arg-type]
+    keys.index_copy_(0, plan.slots, key[0].transpose(0, 1))
+    values.index_copy_(0, plan.slots, value[0].transpose(0, 1))
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    rows = tree_attention(
+        query[0].transpose(0, 1),
+        keys,
+        values,
+        plan.attention,
+        scale=scale,
+        softcap=softcap,
+        window=sliding_window,
+    )
+    return rows[None], None
+
+
+AttentionInterface.register(ATTENTION, attend)
+
+
+class CausalLM:
+    """A model and the geometry of the cache it needs."""
+
+    def __init__(self, model: torch.nn.Module, name: str) -> None:
+        self.name = name
+        self.model = model.eval()
+        self.config: PretrainedConfig = model.config  # type: ignore[assignment]
+        _check_architecture(self.config, model)
+
+    @classmethod
+    def load(cls, folder: Path, dtype: DType, device: torch.device) -> "CausalLM":
+        """Load a folder with config.json and safetensors weights; raises ModelFolderError."""
+        config = read_config(folder)
+        transformers.utils.logging.disable_progress_bar()
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                folder,
+                config=config,
+                dtype=resolve_dtype(dtype, device),
+                attn_implementation=ATTENTION,
+                local_files_only=True,
+                use_safetensors=True,
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelFolderError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
+        return cls(model.to(device), folder.name)
+
+    @property
+    def vocab(self) -> int:
+        return int(self.config.vocab_size)
+
+    @property
+    def max_context(self) -> int:
+        return int(self.config.max_position_embeddings)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.model.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def new_cache(self, *, tokens: int, page_size: int) -> KVCache:
+        """Return an empty cache for at least the given number of tokens."""
+        config = self.config
+        heads = config.num_attention_heads
+        return KVCache(
+            layers=config.num_hidden_layers,
+            heads=getattr(config, "num_key_value_heads", None) or heads,
+            width=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            pages=-(-tokens // page_size),
+            page_size=page_size,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    @torch.inference_mode()
+    def forward(self, plan: ForwardPlan) -> Tensor:
+        """Run one pass; return the logits of the plan's wanted rows, [R, V] float32."""
+        output = self.model(
+            input_ids=plan.tokens[None],
+            position_ids=plan.positions[None],
+            use_cache=False,
+            logits_to_keep=plan.wanted,
+            plan=plan,
+        )
+        return output.logits[0].float()
+
+
+def read_config(folder: Path) -> PretrainedConfig:
+    """Read a model folder's config.json; raises ModelFolderError."""
+    if not (folder / "config.json").is_file():
+        raise ModelFolderError(f"{folder}: not a model folder (no config.json)")
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelFolderError(f"{folder}: {_first_line(error)}") from error
+    return config
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turn `auto` into the first GPU where there is one."""
+    if name != "auto":
+        return torch.device(name)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def resolve_dtype(name: DType, device: torch.device) -> torch.dtype:
+    """Turn `auto` into bfloat16 where the device multiplies it natively, else float32."""
+    if name != "auto":
+        dtype: torch.dtype = getattr(torch, name)
+        return dtype
+    native = (
+        torch.cuda.is_bf16_supported()
+        if device.type == "cuda"
+        else bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+    )
+    return torch.bfloat16 if native else torch.float32
+
+
+def _check_architecture(config: PretrainedConfig, model: torch.nn.Module) -> None:
+    """Refuse what a cache of keys and values alone cannot serve; raises ModelFolderError."""
+    kinds = set(getattr(config, "layer_types", None) or ()) - FULL_ATTENTION
+    if kinds:
+        raise ModelFolderError(f"{config.model_type}: layers of type {sorted(kinds)} not supported")
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelFolderError(f"{config.model_type}: encoder-decoder models are not supported")
+    if any("sinks" in name for name, _ in model.named_parameters()):
+        raise ModelFolderError(f"{config.model_type}: attention sinks are not supported")
+    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        raise ModelFolderError(f"{config.model_type}: its class cannot select rows of logits")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,217 @@
+"""One request: what was asked, what has been emitted, and the figures of its speculation."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from specinfer.choices import SeededChoices
+from specinfer.errors import ParameterError
+from specinfer.text import Piece, TextStream
+
+FinishReason = Literal["length", "eos", "stop", "cancelled", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to choose tokens.  Temperature 0 is greedy; top_k 0 and top_p 1 leave the law alone.
+
+    Raises ParameterError naming the field that is out of range.
+    """
+
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        _require("max_new_tokens", self.max_new_tokens >= 1, self.max_new_tokens, "at least 1")
+        _require("temperature", 0 <= self.temperature <= 100, self.temperature, "in [0, 100]")
+        _require("top_k", self.top_k >= 0, self.top_k, "at least 0")
+        _require("top_p", 0 < self.top_p <= 1, self.top_p, "in (0, 1]")
+        _require("seed", self.seed is None or 0 <= self.seed < 2**63, self.seed, "in [0, 2^63)")
+        _require("stop", all(self.stop), self.stop, "free of empty strings")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+def _require(field_name: str, ok: bool, value: object, rule: str) -> None:
+    if not ok:
+        raise ParameterError(field_name, f"must be {rule}, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterStats:
+    """Nodes one drafter proposed, and how many of them were accepted."""
+
+    name: str
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationStats:
+    """Figures of one request.
+
+    Times are in milliseconds; a step's whole time counts for every request that took part in it.
+    """
+
+    steps: int  # LLM forwards that emitted tokens
+    drafted: int  # speculated nodes, roots excluded
+    accepted: int  # speculated nodes that became output
+    emitted: int  # tokens those steps produced, each step's own bonus token included
+    tree_nodes: int  # nodes verified, roots included
+    queue_ms: float
+    prefill_ms: float
+    ssm_ms: float
+    verify_ms: float
+    commit_ms: float
+    drafters: tuple[DrafterStats, ...]
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.emitted / self.steps if self.steps else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one step adds to the answer; the last one carries finish_reason and stats."""
+
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: FinishReason | None
+    stats: SpeculationStats | None
+    prompt_tokens: int
+    error: str | None = None
+
+
+Sink = Callable[[Delta], None]
+
+
+@dataclass(slots=True)
+class Tally:
+    """The mutable counters behind SpeculationStats."""
+
+    steps: int = 0
+    emitted: int = 0
+    tree_nodes: int = 0
+    queue_ms: float = 0.0
+    prefill_ms: float = 0.0
+    ssm_ms: float = 0.0
+    verify_ms: float = 0.0
+    commit_ms: float = 0.0
+    drafted: dict[str, int] = field(default_factory=dict)
+    accepted: dict[str, int] = field(default_factory=dict)
+    accepted_nodes: int = 0
+
+    def count(
+        self,
+        *,
+        nodes: int,
+        emitted: int,
+        drafted: list[list[str]],
+        accepted: list[list[str]],
+    ) -> None:
+        """Add one step: drafted and accepted name the drafters of each such node."""
+        self.steps += 1
+        self.emitted += emitted
+        self.tree_nodes += nodes
+        self.accepted_nodes += len(accepted)
+        for counts, nodes_names in ((self.drafted, drafted), (self.accepted, accepted)):
+            for name in (name for names in nodes_names for name in names):
+                counts[name] = counts.get(name, 0) + 1
+
+    def stats(self) -> SpeculationStats:
+        return SpeculationStats(
+            steps=self.steps,
+            drafted=self.tree_nodes - self.steps,
+            accepted=self.accepted_nodes,
+            emitted=self.emitted,
+            tree_nodes=self.tree_nodes,
+            queue_ms=self.queue_ms,
+            prefill_ms=self.prefill_ms,
+            ssm_ms=self.ssm_ms,
+            verify_ms=self.verify_ms,
+            commit_ms=self.commit_ms,
+            drafters=tuple(
+                DrafterStats(name, count, self.accepted.get(name, 0))
+                for name, count in self.drafted.items()
+            ),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request in flight.  Only the engine's thread touches it, but for `cancelled`."""
+
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    sink: Sink
+    choices: SeededChoices
+    text: TextStream
+    eos: frozenset[int]
+    limit: int  # tokens that prompt and answer may fill together
+    arrived: float = field(default_factory=time.perf_counter)
+    tokens: list[int] = field(init=False)  # prompt and answer
+    tally: Tally = field(default_factory=Tally)
+    cancelled: bool = False
+    finish_reason: FinishReason | None = None
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.prompt)
+
+    @property
+    def emitted(self) -> int:
+        return len(self.tokens) - len(self.prompt)
+
+    @property
+    def room(self) -> int:
+        """Tokens that may still be emitted."""
+        return min(
+            self.params.max_new_tokens - self.emitted,
+            self.limit - len(self.tokens),
+        )
+
+    def extend(self, tokens: list[int]) -> Delta:
+        """Append a step's tokens up to the first end of the answer, and say what became visible."""
+        pieces: list[Piece] = []
+        for token in tokens:
+            if token in self.eos and not self.params.ignore_eos:
+                self.finish_reason = "eos"
+                break
+            self.tokens.append(token)
+            pieces.append(self.text.push(token))
+            if self.text.stopped:
+                self.finish_reason = "stop"
+                break
+            if self.room <= 0:
+                self.finish_reason = "length"
+                break
+        return self._delta(pieces)
+
+    def finish(self, reason: FinishReason, error: str | None = None) -> Delta:
+        """End the request from outside a step."""
+        self.finish_reason = reason
+        return self._delta([], error)
+
+    def with_stats(self, delta: Delta) -> Delta:
+        """Return a last delta with the figures as they stand once its own step is counted."""
+        return replace(delta, stats=self.tally.stats())
+
+    def _delta(self, pieces: list[Piece], error: str | None = None) -> Delta:
+        over = self.finish_reason is not None
+        if over:
+            pieces.append(self.text.flush())
+        return Delta(
+            text="".join(piece.text for piece in pieces),
+            tokens=tuple(token for piece in pieces for token in piece.tokens),
+            finish_reason=self.finish_reason,
+            stats=self.tally.stats() if over else None,
+            prompt_tokens=len(self.prompt),
+            error=error,
+        )

@@ -1,0 +1,202 @@
+"""Continuous batching (paper, section 5): which requests take part in each step.
+
+Scheduling is by iteration: a request joins as soon as there are pages for it and leaves the
+moment it ends.  Prompts are read in chunks beside the decoding requests.  When pages run out the
+youngest request steps back and is read again later; nothing it has emitted is lost.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specinfer.errors import QueueFullError
+from specinfer.kv_cache import CachedSequence, OutOfPagesError
+from specinfer.request import Delta, Request
+from specinfer.speculate import Job, Outcome, Speculator
+from specinfer.token_tree import TokenTree
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    request: Request
+    sequence: CachedSequence
+
+    @property
+    def pending(self) -> list[int]:
+        """Tokens that are not in the cache yet; the last one is the root of the next tree."""
+        return self.request.tokens[self.sequence.length :]
+
+
+class Scheduler:
+    """Waiting and running requests.  All methods but `add` belong to the engine's thread."""
+
+    def __init__(
+        self, speculator: Speculator, *, max_batch: int, prefill_rows: int, queue_limit: int
+    ) -> None:
+        self._speculator = speculator
+        self._cache = speculator.cache
+        self._max_batch = max_batch
+        self._prefill_rows = prefill_rows
+        self._queue_limit = queue_limit
+        self._waiting: deque[Request] = deque()
+        self._running: list[_Running] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    @property
+    def queued(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def add(self, request: Request) -> None:
+        """Queue a request; raises QueueFullError."""
+        if len(self._waiting) >= self._queue_limit:
+            raise QueueFullError(self._queue_limit)
+        self._waiting.append(request)
+
+    def step(self) -> None:
+        """Run one iteration: let requests in, draft, verify, hand out what was decided."""
+        self._drop_cancelled()
+        self._admit()
+        if not self._running:
+            return
+        started = time.perf_counter()
+        jobs = self._jobs()
+        if not jobs:
+            return
+        outcomes = self._speculator.run(jobs)
+        spent = (time.perf_counter() - started) * 1e3
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            self._deliver(job, outcome, spent)
+
+    def fail_all(self, message: str) -> None:
+        """End every request with an error."""
+        for request in [*self._waiting, *(entry.request for entry in self._running)]:
+            _send(request, request.finish("error", message))
+        self._waiting.clear()
+        self._running.clear()
+
+    def _drop_cancelled(self) -> None:
+        for entry in [entry for entry in self._running if entry.request.cancelled]:
+            _send(entry.request, entry.request.finish("cancelled"))
+            self._remove(entry)
+        for request in [request for request in list(self._waiting) if request.cancelled]:
+            self._waiting.remove(request)
+            _send(request, request.finish("cancelled"))
+
+    def _admit(self) -> None:
+        """Let the oldest waiting requests in while there is room for all they have to read."""
+        while self._waiting and len(self._running) < self._max_batch:
+            request = self._waiting[0]
+            sequence = self._cache.open(request.tokens)
+            try:
+                self._cache.reserve(sequence, len(request.tokens) - sequence.length)
+            except OutOfPagesError:
+                self._cache.release(sequence)
+                return
+            self._waiting.popleft()
+            if not request.tally.steps:
+                request.tally.queue_ms = (time.perf_counter() - request.arrived) * 1e3
+            self._running.append(_Running(request, sequence))
+
+    def _jobs(self) -> list[Job]:
+        """Give each running request its rows of this step."""
+        chunks = self._chunks()
+        ready = [entry for entry, chunk in chunks.items() if len(chunk) == len(entry.pending)]
+        trees = self._speculator.draft([entry.request for entry in ready])
+        tree_of = dict(zip(ready, trees, strict=True))
+        jobs: list[Job] = []
+        for entry, chunk in chunks.items():
+            if entry in self._running:
+                jobs += self._reserved(entry, chunk, tree_of.get(entry), keep=jobs)
+        return jobs
+
+    def _chunks(self) -> dict[_Running, list[int]]:
+        """Share prefill_rows out, oldest first; a request at its last token always takes part."""
+        left = self._prefill_rows
+        chunks: dict[_Running, list[int]] = {}
+        for entry in self._running:
+            pending = entry.pending
+            chunk = pending if len(pending) == 1 else pending[:left]
+            left -= len(chunk) if len(pending) > 1 else 0
+            if chunk:
+                chunks[entry] = chunk
+        return chunks
+
+    def _reserved(
+        self, entry: _Running, chunk: list[int], tree: TokenTree | None, keep: Sequence[Job]
+    ) -> list[Job]:
+        """Return the job with its rows reserved; without its tree, or not at all, if need be.
+
+        Youngest first, others step back to make place; those with rows in this step do not.
+        """
+        bare = None if tree is None else TokenTree.rooted_at(chunk[-1])
+        for choice in (tree, bare):
+            job = Job(entry.request, entry.sequence, chunk, choice)
+            if self._fits(job):
+                return [job]
+        fixed = {id(job.request) for job in keep}
+        while (victim := self._running[-1]) is not entry and id(victim.request) not in fixed:
+            self._preempt(victim)
+            if self._fits(job):
+                return [job]
+        self._preempt(entry)
+        return []
+
+    def _fits(self, job: Job) -> bool:
+        try:
+            self._cache.reserve(job.sequence, job.rows)
+        except OutOfPagesError:
+            return False
+        return True
+
+    def _preempt(self, entry: _Running) -> None:
+        self._remove(entry)
+        self._waiting.appendleft(entry.request)
+
+    def _remove(self, entry: _Running) -> None:
+        self._running.remove(entry)
+        self._cache.release(entry.sequence)
+        self._speculator.pool.forget(entry.request)
+
+    def _deliver(self, job: Job, outcome: Outcome, spent: float) -> None:
+        request = job.request
+        first = request.tally.steps == 0
+        if first:
+            request.tally.prefill_ms += spent
+        if job.tree is None:
+            return
+        before = len(request.tokens)
+        delta = request.extend(outcome.tokens)
+        self._count(job, outcome, len(request.tokens) - before)
+        if request.finish_reason is not None:
+            delta = request.with_stats(delta)
+            self._remove(next(entry for entry in self._running if entry.request is request))
+        _send(request, delta)
+
+    def _count(self, job: Job, outcome: Outcome, emitted: int) -> None:
+        assert job.tree is not None
+        job.request.tally.count(
+            nodes=len(job.tree),
+            emitted=emitted,
+            accepted=[self._names(job.tree, node) for node in outcome.accepted[:emitted]],
+            drafted=[self._names(job.tree, node) for node in range(1, len(job.tree))],
+        )
+
+    def _names(self, tree: TokenTree, node: int) -> list[str]:
+        names = self._speculator.pool.names
+        return [names[drafter] for drafter in tree.drafters_of(node)]
+
+
+def _send(request: Request, delta: Delta) -> None:
+    """Hand out a delta.  A receiver that fails gives up its request, never the batch."""
+    try:
+        request.sink(delta)
+    except Exception:
+        request.cancelled = True

@@ -1,0 +1,113 @@
+"""One step of speculative inference and verification (paper, Algorithm 1), for a whole batch.
+
+Draft a token tree for each request, run all trees through the LLM in one pass, verify, and keep
+the accepted paths in the cache.  Prompts that are still being read ride in the same pass.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from specinfer.config import Verifier
+from specinfer.draft.pool import Pool
+from specinfer.kv_cache import CachedSequence, Commit, KVCache
+from specinfer.llm import CausalLM
+from specinfer.request import Request
+from specinfer.token_tree import TokenTree
+from specinfer.tree_attention import Segment, chain, chain_and_tree, plan
+from specinfer.verify import verify
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request's part of a step: tokens to read, and the tree to verify below the last one.
+
+    Without a tree the prompt goes on after `pending`, and nothing is emitted.
+    """
+
+    request: Request
+    sequence: CachedSequence
+    pending: Sequence[int]
+    tree: TokenTree | None
+
+    @property
+    def rows(self) -> int:
+        return len(self.pending) + (len(self.tree) - 1 if self.tree else 0)
+
+    def segment(self) -> Segment:
+        if self.tree is None:
+            return chain(self.sequence, self.pending, wanted=False)
+        return chain_and_tree(self.sequence, self.pending, self.tree)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step decided for one job: the accepted nodes and the token after them."""
+
+    accepted: Sequence[int]
+    tokens: list[int]
+
+
+class Speculator:
+    """The LLM, its cache, and the pool of drafters."""
+
+    def __init__(self, llm: CausalLM, cache: KVCache, pool: Pool, verifier: Verifier) -> None:
+        self.llm = llm
+        self.cache = cache
+        self.pool = pool
+        self._verifier: Verifier = verifier
+
+    def draft(self, requests: Sequence[Request]) -> list[TokenTree]:
+        """Propose a tree for each request."""
+        with _Clock(requests, "ssm_ms"):
+            return self.pool.propose(requests)
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Verify the jobs' trees, whose rows are reserved; None of a job's tokens may be lost."""
+        requests = [job.request for job in jobs]
+        with _Clock(requests, "verify_ms"):
+            rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
+            sizes = [len(job.tree) if job.tree else 0 for job in jobs]
+            outcomes = [
+                self._verified(job, own) for job, own in zip(jobs, rows.split(sizes), strict=True)
+            ]
+        with _Clock(requests, "commit_ms"):
+            self.cache.commit([_commit(j, o) for j, o in zip(jobs, outcomes, strict=True)])
+        return outcomes
+
+    def _verified(self, job: Job, rows: Tensor) -> Outcome:
+        if job.tree is None:
+            return Outcome((), [])
+        request, tree = job.request, job.tree
+        accepted, following = verify(tree, rows, request.params, request.choices, self._verifier)
+        return Outcome(accepted, [*(tree.tokens[node] for node in accepted), following])
+
+
+def _commit(job: Job, outcome: Outcome) -> Commit:
+    """Keep what was read and the accepted path; the token after it is the next step's root."""
+    shift = len(job.pending) - 1
+    rows = [*range(len(job.pending)), *(node + shift for node in outcome.accepted)]
+    return Commit(job.sequence, rows, [*job.pending, *outcome.tokens[:-1]])
+
+
+class _Clock:
+    """Add a block's duration to one counter of every request that took part."""
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        counter: str,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._requests, self._counter, self._now = requests, counter, now
+
+    def __enter__(self) -> None:
+        self._start = self._now()
+
+    def __exit__(self, *_: object) -> None:
+        spent = (self._now() - self._start) * 1e3
+        for request in self._requests:
+            tally = request.tally
+            setattr(tally, self._counter, getattr(tally, self._counter) + spent)

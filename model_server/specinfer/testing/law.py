@@ -1,0 +1,58 @@
+"""The exact law of a program that makes random choices: walk every outcome, add up the weights."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from torch import Tensor
+
+Outcome = TypeVar("Outcome", bound=Hashable)
+
+
+@dataclass(slots=True)
+class Replay:
+    """A Choices that follows a script and then takes the first possible option."""
+
+    script: Sequence[int]
+    log: list[tuple[int, list[int]]] = field(default_factory=list)  # choice, options
+    weight: float = 1.0
+
+    def accepts(self, probability: float) -> bool:
+        yes = min(1.0, max(0.0, probability))
+        return bool(self._pick([1 - yes, yes]))
+
+    def draw(self, law: Tensor) -> int:
+        return self._pick(law.tolist())
+
+    def _pick(self, probabilities: list[float]) -> int:
+        options = [i for i, p in enumerate(probabilities) if p > 0]
+        step = len(self.log)
+        choice = self.script[step] if step < len(self.script) else options[0]
+        self.log.append((choice, options))
+        self.weight *= probabilities[choice]
+        return choice
+
+
+def exact_law(program: Callable[[Replay], Outcome]) -> dict[Outcome, float]:
+    """Return the probability of every outcome of program(choices).
+
+    The program runs once for each path through its choices, so it must make few of them.
+    """
+    law: dict[Outcome, float] = defaultdict(float)
+    script: list[int] | None = []
+    while script is not None:
+        run = Replay(script)
+        law[program(run)] += run.weight
+        script = _next_script(run.log)
+    return dict(law)
+
+
+def _next_script(log: list[tuple[int, list[int]]]) -> list[int] | None:
+    """Return the choices that lead to the next path in order; None after the last."""
+    for step in range(len(log) - 1, -1, -1):
+        choice, options = log[step]
+        later = [option for option in options if option > choice]
+        if later:
+            return [taken for taken, _ in log[:step]] + later[:1]
+    return None

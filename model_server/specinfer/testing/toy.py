@@ -1,0 +1,73 @@
+"""Toy models: laws from a table for proofs, tiny random transformers for runs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+TableModel = Callable[[tuple[int, ...]], Tensor]  # context -> law [V], float64
+
+TINY = {
+    "llama": {"num_key_value_heads": 2, "intermediate_size": 96},
+    "qwen2": {"num_key_value_heads": 2, "intermediate_size": 96},
+    "opt": {"ffn_dim": 96, "word_embed_proj_dim": 64},
+}
+
+
+def table_model(vocab: int, seed: int) -> TableModel:
+    """Return a language model whose every row is drawn once, from a seed; [V] float64."""
+    generator = torch.Generator().manual_seed(seed)
+    rows: dict[tuple[int, ...], Tensor] = {}
+
+    def law(context: tuple[int, ...]) -> Tensor:
+        if context not in rows:
+            weights = torch.rand(vocab, generator=generator, dtype=torch.float64) ** 2
+            rows[context] = weights / weights.sum()
+        return rows[context]
+
+    return law
+
+
+def write_tiny_model(folder: Path, kind: str, *, seed: int = 0, vocab: int = 97) -> Path:
+    """Write a random two-layer model of an architecture in TINY, with a tokenizer, to folder.
+
+    The tokenizer knows one byte-like character a token, ids 0 … vocab-1; id 0 ends an answer.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(
+        kind,
+        vocab_size=vocab,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=256,
+        initializer_range=0.3,  # the usual 0.02 makes rows too flat to tell right from wrong
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+        **TINY[kind],
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    write_tokenizer(folder, vocab)
+    return folder
+
+
+def write_tokenizer(folder: Path, vocab: int) -> None:
+    """Write a tokenizer of single characters, `<end>` and then from `!` upwards."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    table = {"<end>": 0} | {chr(ord(" ") + i): i for i in range(1, vocab)}
+    tokenizer = Tokenizer(models.WordLevel(table, unk_token="<end>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<end>",
+        "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))

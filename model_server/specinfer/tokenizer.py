@@ -1,0 +1,68 @@
+"""A model folder's tokenizer: text and chats to token ids and back, and which ids end an answer."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from specinfer.errors import ModelFolderError, ParameterError
+
+
+class Tokenizer:
+    """transformers' tokenizer behind the five things the engine asks of it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load from a model folder; raises ModelFolderError."""
+        try:
+            self._inner: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelFolderError(f"{folder}: no usable tokenizer") from error
+        self.eos = frozenset(_end_ids(folder)) or frozenset(
+            token for token in [self._inner.eos_token_id] if token is not None
+        )
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._inner.encode(text)
+        return ids
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Render the model's chat template up to where the assistant is to speak.
+
+        Raises ParameterError when the model has no template or the template refuses the roles.
+        """
+        if not self._inner.chat_template:
+            raise ParameterError("messages", "this model has no chat template; send a prompt")
+        try:
+            text: str = self._inner.apply_chat_template(
+                [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
+            )
+        except Exception as error:  # a template is a program of the model's; any error is its "no"
+            raise ParameterError("messages", f"the chat template refused them: {error}") from error
+        ids: list[int] = self._inner.encode(text, add_special_tokens=False)
+        return ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._inner.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def vocabulary(self) -> dict[str, int]:
+        vocabulary: dict[str, int] = self._inner.get_vocab()
+        return vocabulary
+
+
+def _end_ids(folder: Path) -> set[int]:
+    """Return the end-of-sequence ids that the folder's own settings name."""
+    ids: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        value = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
+        ids.update([value] if isinstance(value, int) else value or [])
+    return ids
+
+
+def has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))

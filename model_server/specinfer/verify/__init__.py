@@ -1,0 +1,32 @@
+"""Token tree verification (paper, section 4.3): which of the speculated tokens stand."""
+
+from torch import Tensor
+
+from specinfer.choices import Choices
+from specinfer.config import Verifier
+from specinfer.request import SamplingParams
+from specinfer.token_tree import TokenTree
+from specinfer.verify.greedy import verify_greedy
+from specinfer.verify.multi_step import verify_multi_step
+from specinfer.verify.naive import verify_naive
+from specinfer.warp import warp
+
+
+def verify(
+    tree: TokenTree, rows: Tensor, params: SamplingParams, choices: Choices, verifier: Verifier
+) -> tuple[list[int], int]:
+    """Return the accepted nodes, root excluded, and the token that follows them.
+
+    rows [N, V] are the LLM's logits after each node, float32.  Temperature 0 is always greedy.
+    `auto` is naive for trees of point masses, where it accepts as often as multi_step and the
+    answer to a seed does not depend on the drafts, and multi_step elsewhere.
+    """
+    if params.greedy:
+        return verify_greedy(tree, rows)
+    laws = warp(rows, params)
+    if verifier == "naive" or (verifier == "auto" and tree.point_masses_only):
+        return verify_naive(tree, laws, choices)
+    return verify_multi_step(tree, laws, choices)
+
+
+__all__ = ["verify", "verify_greedy", "verify_multi_step", "verify_naive"]
