@@ -1,0 +1,26 @@
+"""Kernels of tree-based speculative decoding: tensors in, tensors out (paper, section 4.2).
+
+Shape letters: B requests, N rows in the batch (tree nodes, or the tokens of a prefill chunk),
+H query heads, K key/value heads, D head width, S cache slots, P pages of a block table,
+W ancestor words, L layers, M moved cache entries.
+
+Importing the package needs torch alone; Triton is imported by the first plan that wants it.
+"""
+
+from specinfer_kernels.commit_kv import commit_kv
+from specinfer_kernels.errors import KernelError
+from specinfer_kernels.tree_attention import (
+    AttentionPlan,
+    TreeBatch,
+    plan_attention,
+    tree_attention,
+)
+
+__all__ = [
+    "AttentionPlan",
+    "KernelError",
+    "TreeBatch",
+    "commit_kv",
+    "plan_attention",
+    "tree_attention",
+]

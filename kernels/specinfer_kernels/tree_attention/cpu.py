@@ -1,0 +1,136 @@
+"""Tree attention on a CPU: a few fused-attention calls over slices, or gathered slots, of the pool.
+
+The G query heads that share a key/value head become G times as many rows of it, so a key is read
+once for all of them; masks are made once per step and serve every layer.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from specinfer_kernels.errors import KernelError
+from specinfer_kernels.tree_attention.batch import TreeBatch
+from specinfer_kernels.tree_attention.tiles import Tile, tiles_of, tree_bias
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tile as one kind of layer sees it: B * T rows, L keys each."""
+
+    source: slice | Tensor  # [B * T] rows of the batch, a piece's padding included
+    target: slice | Tensor  # those that are no padding
+    real: Tensor | None  # where they are among the B * T; None: all, in order
+    slots: slice | Tensor  # [B * L] of the pool
+    bias: Tensor | None  # [B, 1, T * G, L]
+    requests: int
+
+    def queries(self, query: Tensor, kv_heads: int) -> Tensor:
+        """Return [B, K, T * G, D]."""
+        _, heads, width = query.shape
+        rows = query[self.source].view(self.requests, -1, kv_heads, heads // kv_heads, width)
+        return rows.transpose(1, 2).reshape(self.requests, kv_heads, -1, width)
+
+    def entries(self, pool: Tensor, scratch: Tensor | None) -> Tensor:
+        """Return [B, K, L, D]: a view of the pool, or a copy in scratch."""
+        if isinstance(self.slots, slice):
+            found = pool[self.slots]
+        else:
+            found = torch.index_select(pool, 0, self.slots, out=scratch)
+        return found.view(self.requests, -1, *pool.shape[1:]).transpose(1, 2)
+
+    def answer(self, out: Tensor, attended: Tensor) -> None:
+        """Write [B, K, T * G, D] to the rows of out, [N, H, D]."""
+        rows = _unpack(attended, out.shape[1])
+        out[self.target] = rows if self.real is None else rows[self.real]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPlan:
+    batch: TreeBatch
+    dtype: torch.dtype
+    tiles: tuple[Tile, ...]
+    tree: Tensor  # [N, max_rows]
+    # What the first layer of its kind prepares for the others: masks by (window, group), and
+    # buffers for gathered keys and values, whose pages would else be mapped anew in every layer.
+    views: dict[tuple[int | None, int], tuple[View, ...]] = field(default_factory=dict)
+    scratch: dict[tuple[int, ...], tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, batch: TreeBatch, dtype: torch.dtype) -> "CpuPlan":
+        ends = batch.starts.tolist()
+        if ends[0] != 0 or ends[-1] != batch.rows:
+            raise KernelError(f"starts run from {ends[0]} to {ends[-1]}, not 0 to {batch.rows}")
+        return cls(batch, dtype, tiles_of(batch), tree_bias(batch, dtype))
+
+    def attend(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *,
+        scale: float,
+        softcap: float | None,
+        window: int | None,
+    ) -> Tensor:
+        kv_heads = keys.shape[1]
+        views = self._views(window, query.shape[1] // kv_heads)
+        out = torch.empty_like(query)
+        for view in views:
+            k_scratch, v_scratch = self._scratch(view, keys)
+            q = view.queries(query, kv_heads)
+            k, v = view.entries(keys, k_scratch), view.entries(values, v_scratch)
+            if softcap is None:
+                attended = scaled_dot_product_attention(q, k, v, attn_mask=view.bias, scale=scale)
+            else:
+                attended = _softcapped(q, k, v, view.bias, scale, softcap)
+            if len(views) == 1 and isinstance(view.target, slice):
+                return _unpack(attended, query.shape[1])
+            view.answer(out, attended)
+        return out
+
+    def _views(self, window: int | None, group: int) -> tuple[View, ...]:
+        if window is not None and window > self.batch.max_total:
+            window = None
+        found = self.views.get((window, group))
+        if found is None:
+            found = tuple(self._view(tile, window, group) for tile in self.tiles)
+            self.views[window, group] = found
+        return found
+
+    def _view(self, tile: Tile, window: int | None, group: int) -> View:
+        skip = tile.unseen(self.batch, window)
+        bias = tile.bias(self.tree, self.batch, window)
+        if bias is not None:
+            bias = bias[..., skip:]
+            bias = bias if tile.rows == 1 else bias.repeat_interleave(group, dim=1)
+            bias = bias[:, None]
+        source, real = tile.query_rows(), tile.real_rows()
+        target = source if real is None or isinstance(source, slice) else source[real]
+        return View(source, target, real, tile.slots(self.batch, skip), bias, len(tile.pieces))
+
+    def _scratch(self, view: View, pool: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        if isinstance(view.slots, slice):
+            return None, None
+        shape = (len(view.slots), *pool.shape[1:])
+        if shape not in self.scratch:
+            self.scratch[shape] = pool.new_empty(shape), pool.new_empty(shape)
+        return self.scratch[shape]
+
+
+def _unpack(attended: Tensor, heads: int) -> Tensor:
+    """Turn [B, K, T * G, D] into [B * T, H, D]."""
+    requests, kv_heads, _, width = attended.shape
+    split = attended.view(requests, kv_heads, -1, heads // kv_heads, width)
+    return split.transpose(1, 2).reshape(-1, heads, width)
+
+
+def _softcapped(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, softcap: float
+) -> Tensor:
+    """Attend with capped scores, which fused attention does not offer; at least in float32."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores = torch.tanh(q.to(wide) @ k.to(wide).transpose(-1, -2) * (scale / softcap)) * softcap
+    weights = (scores if bias is None else scores + bias).softmax(-1)
+    return (weights @ v.to(wide)).to(q.dtype)

@@ -1,0 +1,147 @@
+"""How a CPU cuts a step: which rows share one fused-attention call, and what they must not see."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specinfer_kernels.errors import KernelError
+from specinfer_kernels.tree_attention.batch import WORD, TreeBatch
+
+ROW_BLOCK = 128  # rows of one call: a chunk's first rows need not read its last keys
+# Costs in units of one row reading one key (2 cores, D=64): a call takes as long as 16k of them,
+# and bringing one key to the call as long as 16.
+CALL_COST = 16384
+KEY_COST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows first .. first + rows - 1 of the batch, which see at most `keys` cache entries."""
+
+    request: int
+    first: int
+    rows: int
+    context: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Pieces answered by one call, padded to the longest: [B, T] rows by L keys."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def rows(self) -> int:
+        return max(piece.rows for piece in self.pieces)
+
+    @property
+    def keys(self) -> int:
+        return max(piece.keys for piece in self.pieces)
+
+    @property
+    def cost(self) -> int:
+        return len(self.pieces) * self.keys * (self.rows + KEY_COST) + CALL_COST
+
+    def query_rows(self) -> slice | Tensor:
+        """Return the [B * T] rows to ask for; a piece's padding repeats its last row."""
+        first, width = self.pieces[0].first, self.rows
+        if all(p.first == first + i * width and p.rows == width for i, p in enumerate(self.pieces)):
+            return slice(first, first + len(self.pieces) * width)
+        starts = torch.tensor([[piece.first] for piece in self.pieces])
+        last = torch.tensor([[piece.rows - 1] for piece in self.pieces])
+        return (starts + torch.arange(width).minimum(last)).flatten()
+
+    def real_rows(self) -> Tensor | None:
+        """Return which of `query_rows` are no padding; None says all."""
+        if all(piece.rows == self.rows for piece in self.pieces):
+            return None
+        counts = torch.tensor([[piece.rows] for piece in self.pieces])
+        return (torch.arange(self.rows) < counts).flatten().nonzero().flatten()
+
+    def slots(self, batch: TreeBatch, skip: int = 0) -> slice | Tensor:
+        """Return the [B * (L - skip)] slots of the keys, as a slice where they lie side by side."""
+        logical = torch.arange(skip, self.keys)
+        pages = batch.pages[[piece.request for piece in self.pieces]].long()
+        last = torch.tensor([[piece.keys - 1] for piece in self.pieces])
+        bounded = logical.minimum(last)  # padding repeats the last key and is hidden below
+        page = pages.gather(1, bounded // batch.page_size)
+        slots = (page * batch.page_size + bounded % batch.page_size).flatten()
+        start, count = int(slots[0]), len(slots)
+        if torch.equal(slots, torch.arange(start, start + count)):
+            return slice(start, start + count)
+        return slots
+
+    def bias(self, tree: Tensor, batch: TreeBatch, window: int | None) -> Tensor | None:
+        """Return what to add to the scores, [B, T, L]: 0, or minus infinity for a hidden key.
+
+        tree is `tree_bias` of the batch.  None says that every row sees every key.
+        """
+        bias = tree.new_zeros(len(self.pieces), self.rows, self.keys)
+        for out, piece in zip(bias, self.pieces, strict=True):
+            fresh = piece.keys - piece.context
+            out[: piece.rows, piece.context : piece.keys] = tree[_span(piece), :fresh]
+            out[:, piece.keys :] = float("-inf")
+            if window is not None:
+                seen = out[: piece.rows, : piece.keys]
+                seen.masked_fill_(_too_old(piece, batch, window), float("-inf"))
+            out[piece.rows :] = out[piece.rows - 1]
+        return bias if bool(bias.any()) else None
+
+    def unseen(self, batch: TreeBatch, window: int | None) -> int:
+        """Return how many leading keys the window hides from every row."""
+        if window is None or len(self.pieces) > 1:
+            return 0
+        piece = self.pieces[0]
+        oldest = int(batch.positions[_span(piece)].min()) - window + 1
+        return min(max(oldest, 0), piece.context)
+
+
+def tiles_of(batch: TreeBatch) -> tuple[Tile, ...]:
+    """Cut the batch: alike pieces share a tile as long as padding costs less than a call."""
+    tiles: list[Tile] = []
+    for piece in sorted(_pieces(batch), key=lambda p: (p.rows, p.keys)):
+        grown = Tile((*tiles[-1].pieces, piece)) if tiles else Tile((piece,))
+        if tiles and grown.cost <= tiles[-1].cost + Tile((piece,)).cost:
+            tiles[-1] = grown
+        else:
+            tiles.append(Tile((piece,)))
+    return tuple(Tile(tuple(sorted(t.pieces, key=lambda p: p.first))) for t in tiles)
+
+
+def tree_bias(batch: TreeBatch, dtype: torch.dtype) -> Tensor:
+    """Return [N, max_rows]: 0 where a row sees that row of its request, else minus infinity."""
+    column = torch.arange(batch.max_rows)
+    bits = batch.ancestors[:, column // WORD] >> (column % WORD) & 1
+    own = torch.arange(batch.rows) - batch.starts[:-1].repeat_interleave(batch.starts.diff())
+    if bool(bits.gather(1, own[:, None]).eq(0).any()):
+        raise KernelError("ancestors: every row must see itself")
+    if bool((bits * (column > own[:, None])).any()):
+        raise KernelError("ancestors: a row may not see a later row of its request")
+    return torch.zeros(bits.shape, dtype=dtype).masked_fill_(bits == 0, float("-inf"))
+
+
+def _pieces(batch: TreeBatch) -> Iterable[Piece]:
+    starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
+    for request, context in enumerate(contexts):
+        first, rows = starts[request], starts[request + 1] - starts[request]
+        if not 1 <= rows <= batch.max_rows or not rows <= context + rows <= batch.max_total:
+            limits = f"{batch.max_rows} rows, {batch.max_total} in all"
+            raise KernelError(f"request {request}: {rows} rows after {context}; limits {limits}")
+        for offset in range(0, rows, ROW_BLOCK):
+            count = min(ROW_BLOCK, rows - offset)
+            yield Piece(request, first + offset, count, context, context + offset + count)
+
+
+def _span(piece: Piece) -> slice:
+    return slice(piece.first, piece.first + piece.rows)
+
+
+def _too_old(piece: Piece, batch: TreeBatch, window: int) -> Tensor:
+    rows_at = batch.positions[_span(piece)]
+    first_row = piece.first + piece.rows - (piece.keys - piece.context)
+    fresh_at = batch.positions[first_row : piece.first + piece.rows]
+    keys_at = torch.cat([torch.arange(piece.context, dtype=torch.int32), fresh_at])
+    return rows_at[:, None] - keys_at >= window

@@ -1,0 +1,201 @@
+"""Tree attention on a CPU: the definition, the fast backend, and what must not matter."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from specinfer_kernels import KernelError, TreeBatch, plan_attention, tree_attention
+from specinfer_kernels.testing import Tensors, batch_of, chain, random_tree
+
+SEVEN = [-1, 0, 0, 1, 1, 2, 3]  # root; children 1, 2; 1 has 3, 4; 2 has 5; 3 has 6
+SEVEN_SEES = """
+1......
+11.....
+1.1....
+11.1...
+11..1..
+1.1..1.
+11.1..1
+"""
+
+BATCHES = {
+    "one decode row": ([37], [1]),
+    "no context": ([0], [9]),
+    "decode rows": ([5, 90, 33], [1, 1, 1]),
+    "ragged": ([0, 37, 101, 12], [20, 1, 13, 65]),
+    "full word": ([3, 70], [64, 64]),
+    "four words": ([10], [200]),
+    "chunk beside trees": ([0, 40, 41], [150, 8, 8]),
+}
+HEADS = {"MHA": (2, 2, 16), "GQA 3": (6, 2, 64), "GQA 4": (8, 2, 80)}
+
+
+def make(
+    contexts: list[int], rows: list[int], generator: torch.Generator, page_size: int = 16
+) -> TreeBatch:
+    """Return random trees whose pages lie in random order."""
+    per_request = max(-(-(c + r) // page_size) for c, r in zip(contexts, rows, strict=True))
+    count = len(rows) * per_request
+    pages = torch.randperm(count + 3, generator=generator)[:count].view(len(rows), -1)
+    trees = [random_tree(r, generator) for r in rows]
+    return batch_of(contexts, trees, page_size=page_size, pages=pages)
+
+
+def attend(batch: TreeBatch, tensors: Tensors, backend: str = "cpu", **rules: object) -> Tensor:
+    plan = plan_attention(batch, dtype=tensors.query.dtype, backend=backend)
+    parts = tensors.query, tensors.keys, tensors.values
+    return tree_attention(*parts, plan, scale=0.125, **rules)  # type: ignore[arg-type]
+
+
+def test_the_definition_hides_what_the_picture_shows(generator: torch.Generator) -> None:
+    batch = batch_of([2], [SEVEN])
+    tensors = Tensors.random(batch, 1, 1, 4, torch.float64, generator)
+    picture = [[mark == "1" for mark in line] for line in SEVEN_SEES.split()]
+    seen = torch.cat([torch.ones(7, 2, dtype=torch.bool), torch.tensor(picture)], dim=1)
+    scores = tensors.query[:, 0] @ tensors.keys[:9, 0].T * 0.125
+    weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    got = attend(batch, tensors, "reference")[:, 0]
+    torch.testing.assert_close(got, weights @ tensors.values[:9, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("case", BATCHES)
+def test_cpu_stays_within_twice_the_plain_error(
+    case: str,
+    heads: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    within_budget: Callable[..., None],
+) -> None:
+    batch = make(*BATCHES[case], generator)
+    within_budget(batch, Tensors.random(batch, *HEADS[heads], dtype, generator), "cpu")
+
+
+@pytest.mark.parametrize("rules", [{"softcap": 2.0}, {"window": 6}, {"softcap": 5.0, "window": 1}])
+@pytest.mark.parametrize("case", BATCHES)
+def test_cpu_caps_scores_and_slides_windows(
+    case: str,
+    rules: dict[str, float],
+    generator: torch.Generator,
+    within_budget: Callable[..., None],
+) -> None:
+    batch = make(*BATCHES[case], generator)
+    tensors = Tensors.random(batch, 6, 2, 32, torch.float32, generator)
+    within_budget(batch, tensors, "cpu", **rules)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("rows", [1, 5, 130, 300])
+def test_a_chain_without_context_is_causal_attention(
+    rows: int, backend: str, generator: torch.Generator
+) -> None:
+    batch = batch_of([0], [chain(rows)])
+    tensors = Tensors.random(batch, 2, 2, 16, torch.float64, generator)
+    q, k, v = (
+        part[:rows].transpose(0, 1) for part in (tensors.query, tensors.keys, tensors.values)
+    )
+    causal = scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.125)
+    torch.testing.assert_close(attend(batch, tensors, backend), causal.transpose(0, 1))
+
+
+def test_siblings_may_swap_places(generator: torch.Generator) -> None:
+    tensors = Tensors.random(batch_of([4], [SEVEN]), 4, 2, 16, torch.float64, generator)
+    swapped = [0, 2, 1, 5, 3, 4, 6]  # where row n of the new order was before
+    new_parents = [-1, 0, 0, 1, 2, 2, 4]
+    moved = Tensors(tensors.query[swapped], tensors.keys.clone(), tensors.values.clone())
+    for pool, old in ((moved.keys, tensors.keys), (moved.values, tensors.values)):
+        pool[4:11] = old[4:11][swapped]
+    before = attend(batch_of([4], [SEVEN]), tensors)
+    after = attend(batch_of([4], [new_parents]), moved)
+    torch.testing.assert_close(after, before[swapped])
+
+
+def test_another_branch_changes_no_other_row(generator: torch.Generator) -> None:
+    wider = batch_of([9], [[*SEVEN, 2, 7]])
+    tensors = Tensors.random(wider, 4, 2, 16, torch.float64, generator)
+    narrow = Tensors(tensors.query[:7], tensors.keys, tensors.values)
+    torch.testing.assert_close(
+        attend(wider, tensors)[:7], attend(batch_of([9], [SEVEN]), narrow), rtol=0, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("page_size", [1, 16, 256])
+def test_pages_in_order_and_shuffled_agree(page_size: int, generator: torch.Generator) -> None:
+    shuffled = make([33, 60], [7, 12], generator, page_size)
+    tensors = Tensors.random(shuffled, 4, 2, 16, torch.float64, generator)
+    trees = [random_tree(7, generator), random_tree(12, generator)]
+    ordered = batch_of([33, 60], trees, page_size=page_size)
+    batch = batch_of([33, 60], trees, page_size=page_size, pages=shuffled.pages)
+    slots = (shuffled.pages.long()[:, :, None] * page_size + torch.arange(page_size)).flatten()
+    in_order = Tensors(tensors.query, tensors.keys[slots], tensors.values[slots])
+    torch.testing.assert_close(attend(batch, tensors), attend(ordered, in_order))
+
+
+def test_one_plan_serves_layers_of_either_kind(generator: torch.Generator) -> None:
+    batch = make([20, 30], [3, 9], generator)
+    plan = plan_attention(batch, dtype=torch.float64, backend="cpu")
+    for window in (None, 5, None, 5):
+        tensors = Tensors.random(batch, 4, 2, 16, torch.float64, generator)
+        parts = tensors.query, tensors.keys, tensors.values
+        got = tree_attention(*parts, plan, scale=0.125, window=window)
+        torch.testing.assert_close(got, attend(batch, tensors, "reference", window=window))
+
+
+def test_pools_may_be_views_of_one_cache(generator: torch.Generator) -> None:
+    batch = make([20, 30], [3, 9], generator)
+    tensors = Tensors.random(batch, 4, 2, 16, torch.float64, generator)
+    kv = torch.stack([tensors.keys, tensors.values])[None]
+    viewed = Tensors(tensors.query, kv[0, 0], kv[0, 1])
+    assert torch.equal(attend(batch, viewed), attend(batch, tensors))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"softcap": 0.0}, "softcap is 0.0"),
+        ({"window": 0}, "window is 0"),
+        ({"rows": 6}, "query has 6 rows; the plan was made for 7"),
+        ({"heads": 3}, "3 heads of 16 cannot read 2 of 16"),
+        ({"dtype": torch.float32}, "the plan is for torch.float64"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(
+    change: dict[str, object], message: str, generator: torch.Generator
+) -> None:
+    batch = batch_of([4], [SEVEN])
+    dtype = change.pop("dtype", torch.float64)
+    shape = (change.pop("rows", 7), change.pop("heads", 4), 16)
+    tensors = Tensors.random(batch, 4, 2, 16, torch.float64, generator)
+    query = torch.zeros(shape, dtype=dtype)  # type: ignore[call-overload]
+    plan = plan_attention(batch, dtype=torch.float64)
+    with pytest.raises(KernelError, match=message):
+        tree_attention(query, tensors.keys, tensors.values, plan, scale=1, **change)  # type: ignore[arg-type]
+
+
+def test_batches_that_contradict_themselves_are_refused() -> None:
+    good = batch_of([4], [SEVEN])
+
+    def changed(**fields: object) -> TreeBatch:
+        names = TreeBatch.__dataclass_fields__
+        return TreeBatch(**{name: getattr(good, name) for name in names} | fields)
+
+    with pytest.raises(KernelError, match=r"contexts must be torch.int32 \(1,\)"):
+        changed(contexts=torch.tensor([4]))
+    with pytest.raises(KernelError, match="max_rows is 65"):
+        changed(max_rows=65)
+    with pytest.raises(KernelError, match="max_total is 17; the block tables hold 16"):
+        changed(max_total=17)
+    blind, clairvoyant = good.ancestors.clone(), good.ancestors.clone()
+    blind[3] = 1
+    clairvoyant[0] = 0b11
+    for ancestors, message in ((blind, "see itself"), (clairvoyant, "later row")):
+        with pytest.raises(KernelError, match=message):
+            plan_attention(changed(ancestors=ancestors), dtype=torch.float32)
+    with pytest.raises(KernelError, match="7 rows after 9; limits 7 rows, 11 in all"):
+        plan_attention(changed(contexts=torch.tensor([9], dtype=torch.int32)), dtype=torch.float32)
+    with pytest.raises(KernelError, match="attention in torch.int64"):
+        plan_attention(good, dtype=torch.int64)
