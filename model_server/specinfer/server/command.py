@@ -1,0 +1,52 @@
+"""`specinfer serve`, and the container's `serve`: settings in, a server until SIGTERM."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specinfer.errors import SpecInferError
+
+HELP = "serve the model over HTTP as a SageMaker container does"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", type=Path, help="model folder (setting: model)")
+    parser.add_argument("--ssm", type=Path, action="append", help="folder of a small model; repeat")
+    parser.add_argument("--host", help="address to listen on (setting: host)")
+    parser.add_argument("--port", type=int, help="port to listen on (setting: port)")
+
+
+def run(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> int:
+    """Serve until told to stop; raises SpecInferError when that cannot begin."""
+    from specinfer.model_store.folder import check_folder
+    from specinfer.server.run import serve
+    from specinfer.server.settings import load_settings
+
+    settings = load_settings(environ, _overrides(args))
+    check_folder(settings.engine.model)
+    for ssm in settings.engine.ssms:
+        check_folder(ssm, tokenizer=False)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    return serve(settings)
+
+
+def _overrides(args: argparse.Namespace) -> dict[str, Any]:
+    ssms = tuple(args.ssm) if args.ssm else None
+    given = {"model": args.model, "ssms": ssms, "host": args.host, "port": args.port}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run as the container does: SageMaker appends the word `serve` to the entry point."""
+    parser = argparse.ArgumentParser(prog="serve", description=HELP)
+    parser.add_argument("command", nargs="?", choices=["serve"], default="serve")
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args(argv))
+    except SpecInferError as error:
+        print(f"specinfer: {error}", file=sys.stderr)
+        return 2

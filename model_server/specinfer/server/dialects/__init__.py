@@ -1,0 +1,1 @@
+"""The bodies that clients send, told apart by one key, and the answers they expect back."""

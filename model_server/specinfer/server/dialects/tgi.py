@@ -1,0 +1,183 @@
+"""The dialect of Hugging Face's text-generation-inference: `inputs`, `parameters`, `stream`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from specinfer.request import Delta, SamplingParams
+from specinfer.server.backend import Engine
+from specinfer.server.dialects.common import (
+    Answer,
+    Body,
+    Desk,
+    Document,
+    Neutral,
+    Stamp,
+    StopList,
+    Work,
+    checked,
+    refuse_unsupported,
+    sampling_params,
+    speculation,
+    temperature_of,
+)
+from specinfer.server.errors import RequestError
+
+UNSUPPORTED: Neutral = {
+    "best_of": (1,),
+    "repetition_penalty": (1,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "typical_p": (1,),
+    "min_p": (0,),
+    "top_n_tokens": (0,),
+    "decoder_input_details": (False,),
+    "watermark": (False,),
+    "grammar": (),
+    "adapter_id": (),
+}
+FINISH = {"length": "length", "eos": "eos_token", "stop": "stop_sequence"}
+ERROR_TYPES = {429: "overloaded", 503: "overloaded", 500: "generation", 504: "generation"}
+
+
+class Parameters(Body):
+    """`parameters` of a request."""
+
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    do_sample: bool | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    stop: StopList | None = None
+    stop_sequences: StopList | None = None
+    return_full_text: bool | None = None
+    details: bool | None = None
+    truncate: Annotated[int, Field(ge=1)] | None = None
+    ignore_eos_token: bool | None = None
+
+
+class TgiBody(Body):
+    """A request of `/generate` and of `/invocations` with `inputs`."""
+
+    inputs: Annotated[str, Field(min_length=1)]
+    parameters: Parameters | None = None
+    stream: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tgi:
+    """Reads TGI bodies and writes TGI errors (422 for a faulty body)."""
+
+    key: str = "inputs"
+    ends_with_done: bool = False
+
+    def read(self, raw: Mapping[str, Any], desk: Desk) -> Work:
+        body = checked(TgiBody, raw)
+        wish = body.parameters or Parameters()
+        refuse_unsupported(raw.get("parameters") or {}, UNSUPPORTED, "parameters.")
+        params = _params(wish, desk)
+        return Work(
+            tokenise=_Prompt(body.inputs, wish.truncate),
+            params=params,
+            stream=bool(body.stream),
+            script=TgiScript(
+                prefix=body.inputs if wish.return_full_text else "",
+                seed=params.seed,
+                list_tokens=bool(wish.details),
+                as_object=desk.settings.tgi_object,
+            ),
+        )
+
+    def problem(self, error: RequestError) -> tuple[int, Document]:
+        status = 422 if error.status == 400 else error.status
+        kind = ERROR_TYPES.get(status, "validation")
+        document = {"error": error.message, "error_type": kind, "code": error.code}
+        return status, document | ({"param": error.field} if error.field else {})
+
+
+def _params(wish: Parameters, desk: Desk) -> SamplingParams:
+    return sampling_params(
+        desk,
+        {name: f"parameters.{name}" for name in SamplingParams.__dataclass_fields__},
+        max_new_tokens=wish.max_new_tokens,
+        temperature=temperature_of(
+            do_sample=wish.do_sample,
+            temperature=wish.temperature,
+            top_k=wish.top_k,
+            top_p=wish.top_p,
+            default=0.0,
+        ),
+        top_k=max(wish.top_k or 0, 0),
+        top_p=1.0 if wish.top_p is None else wish.top_p,
+        seed=wish.seed,
+        stop=tuple((wish.stop or []) + (wish.stop_sequences or [])),
+        ignore_eos=bool(wish.ignore_eos_token),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """The prompt's tokens, cut from the left on request."""
+
+    text: str
+    truncate: int | None
+
+    def __call__(self, engine: Engine) -> list[int]:
+        tokens = engine.encode(self.text)
+        return tokens if self.truncate is None else tokens[-self.truncate :]
+
+
+@dataclass(frozen=True, slots=True)
+class TgiScript:
+    """Tells an answer as TGI does, `details.speculation` added."""
+
+    prefix: str
+    seed: int | None
+    list_tokens: bool
+    as_object: bool
+
+    def document(self, answer: Answer, stamp: Stamp) -> Any:
+        details = self._details(answer)
+        if self.list_tokens:
+            tokens = [_token(token, stamp.decode([token])) for token in answer.tokens]
+            details |= {"prefill": [], "tokens": tokens}
+        result = {"generated_text": self.prefix + answer.text, "details": details}
+        return result if self.as_object else [result]
+
+    def opening(self, stamp: Stamp) -> Sequence[Document]:
+        return ()
+
+    def piece(self, delta: Delta, stamp: Stamp) -> Sequence[Document]:
+        return (_event(delta),)
+
+    def closing(self, delta: Delta, answer: Answer, stamp: Stamp) -> Sequence[Document]:
+        text = self.prefix + answer.text
+        return (_event(delta) | {"generated_text": text, "details": self._details(answer)},)
+
+    def _details(self, answer: Answer) -> Document:
+        details: Document = {
+            "finish_reason": FINISH[answer.finish_reason],
+            "generated_tokens": len(answer.tokens),
+            "seed": self.seed,
+            "prompt_tokens": answer.prompt_tokens,
+            "input_length": answer.prompt_tokens,
+            "speculation": speculation(answer.stats),
+        }
+        return details | ({"truncated_by": answer.truncated_by} if answer.truncated_by else {})
+
+
+def _event(delta: Delta) -> Document:
+    """One event a step: its text belongs to several tokens, all of them listed, the last named."""
+    last = delta.tokens[-1] if delta.tokens else None
+    return {
+        "token": _token(last, delta.text) | {"ids": list(delta.tokens)},
+        "generated_text": None,
+        "details": None,
+    }
+
+
+def _token(token: int | None, text: str | None) -> Document:
+    return {"id": token, "text": text, "logprob": None, "special": False}

@@ -1,0 +1,86 @@
+"""Wires the real engine, clocks and random sources to the app and runs it under uvicorn."""
+
+import secrets
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+
+import uvicorn
+
+from specinfer.config import EngineConfig
+from specinfer.server.app import create_app
+from specinfer.server.backend import Backend, Engine
+from specinfer.server.deadline import Deadlines
+from specinfer.server.dialects.common import Desk
+from specinfer.server.errors import SettingsError
+from specinfer.server.service import Service
+from specinfer.server.settings import ServerSettings, Settings
+
+# After the drain, for the last bytes to be sent and the engine to close.
+CLOSING_S = 5
+
+
+class DrainingServer(uvicorn.Server):
+    """Uvicorn, telling running generations to come to an end once a stop signal arrives."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.deadlines.shut_down_in(self._service.settings.drain_s)
+        super().handle_exit(sig, frame)
+
+
+def build_service(settings: ServerSettings, load: Callable[[], Engine]) -> Service:
+    """Return a service with the machine's own clocks and randomness."""
+    return Service(
+        backend=Backend(load),
+        settings=settings,
+        deadlines=Deadlines(time.monotonic),
+        desk=Desk(settings, draw_seed=lambda: secrets.randbits(53)),
+        tokenisers=ThreadPoolExecutor(1, thread_name_prefix="tokenise"),
+        wall_clock=time.time,
+        new_id=lambda: f"specinfer-{uuid.uuid4().hex}",
+    )
+
+
+def serve(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT has drained the server; returns the exit status."""
+    return run_server(build_service(settings.server, lambda: load_engine(settings.engine)))
+
+
+def load_engine(config: EngineConfig) -> Engine:
+    """Load the engine; its import alone takes seconds, so it too happens behind /ping."""
+    from specinfer.engine import Engine as RealEngine
+
+    return RealEngine.load(config)
+
+
+def run_server(service: Service) -> int:
+    """Run uvicorn; raises SettingsError if the port is taken."""
+    listener = _listen(service.settings.host, service.settings.port)
+    config = uvicorn.Config(
+        create_app(service),
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=75,  # longer than SageMaker's 60 s, so it never writes to a closed one
+        timeout_graceful_shutdown=int(service.settings.drain_s) + CLOSING_S,
+    )
+    # Uvicorn raises the stop signal again once it has shut down, to end by it: exit 0 instead.
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, lambda *_: None)
+    server = DrainingServer(config, service)
+    server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=1024)
+    except OSError as error:
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}") from None

@@ -1,0 +1,94 @@
+"""`serve` as a process: start-up faults in one line, SIGTERM ends it with status 0."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+SERVE = [sys.executable, "-m", "specinfer.server", "serve"]
+# The whole server but its model: the real command line, with the fake engine loaded by it.
+FAKED = """
+import sys
+from specinfer.server import command, run
+from specinfer.testing.fake_engine import FakeEngine
+run.load_engine = lambda config: FakeEngine(step_s=0.02)
+sys.exit(command.main())
+"""
+
+
+def environment(**settings):
+    roots = os.pathsep.join(["model_server", "kernels"])
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SPECINFER_")}
+    return kept | {"PYTHONPATH": roots} | {f"SPECINFER_{k}": v for k, v in settings.items()}
+
+
+def test_missing_model_folder_is_one_line_and_status_2(tmp_path):
+    done = subprocess.run(
+        SERVE, env=environment(MODEL=str(tmp_path / "gone")), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("specinfer: ")
+    assert str(tmp_path / "gone") in line
+
+
+def test_taken_port_is_one_line_and_status_2(model_folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            SERVE,
+            env=environment(MODEL=str(model_folder), HOST="127.0.0.1", PORT=str(port)),
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+@pytest.fixture
+def model_folder(tmp_path):
+    """A folder that looks like a model; the fake engine never reads it."""
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.fixture
+def process(model_folder, wait_until):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {"MODEL": str(model_folder), "PORT": str(port), "DRAIN_S": "1"}
+    child = subprocess.Popen([sys.executable, "-c", FAKED], env=environment(**settings))
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: ready(url), "the process's start", 60)
+        yield child, url
+    finally:
+        child.kill()
+        child.wait()
+
+
+def ready(url):
+    try:
+        return httpx.get(f"{url}/ping").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_sigterm_drains_running_answers_and_exits_0(process):
+    child, url = process
+    body = {"inputs": "ab", "parameters": {"max_new_tokens": 4000}, "stream": True}
+    with httpx.stream("POST", f"{url}/invocations", json=body, timeout=10) as response:
+        lines = response.iter_lines()
+        next(lines)
+        child.send_signal(signal.SIGTERM)
+        last = [line for line in lines if line][-1]
+    assert '"truncated_by":"shutdown"' in last
+    assert child.wait(timeout=10) == 0
