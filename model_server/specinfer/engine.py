@@ -61,6 +61,7 @@ class Engine:
             config.max_context or speculator.llm.max_context,
         )
         self.cache = cache
+        self._vocab = speculator.llm.vocab
         self._tokenizer = tokenizer
         self._scheduler = Scheduler(
             speculator,
@@ -125,8 +126,7 @@ class Engine:
 
         Raises ParameterError, ContextLengthError, QueueFullError or EngineDeadError.
         """
-        if not prompt:
-            raise ParameterError("prompt", "must not be empty")
+        self._check_tokens(prompt)
         if len(prompt) >= self.max_context:
             raise ContextLengthError(len(prompt), self.max_context)
         request = Request(
@@ -144,6 +144,16 @@ class Engine:
             self._scheduler.add(request)
             self._work.notify()
         return Handle(request)
+
+    def _check_tokens(self, prompt: Sequence[int]) -> None:
+        """Refuse ids that the embedding has no row for: they would take the batch down."""
+        if not prompt:
+            raise ParameterError("prompt", "must not be empty")
+        for token in (min(prompt), max(prompt)):
+            if not 0 <= token < self._vocab:
+                raise ParameterError(
+                    "prompt", f"token {token} is outside the vocabulary of {self._vocab}"
+                )
 
     def close(self) -> None:
         """End the worker thread after its current step; unfinished requests end with an error."""
@@ -194,13 +204,14 @@ def _drafters(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> list
 
 
 def _check_vocabulary(folder: Path, ssm: CausalLM, llm: CausalLM, tokenizer: Tokenizer) -> None:
-    """Refuse an SSM whose token ids mean something else; numbers of padding rows may differ."""
-    if has_tokenizer(folder):
-        if Tokenizer(folder).vocabulary() != tokenizer.vocabulary():
+    """Refuse an SSM whose token ids mean something else; padding and added tokens may differ."""
+    if not has_tokenizer(folder):
+        if ssm.vocab != llm.vocab:
             raise ModelFolderError(
-                f"{folder}: its tokenizer is not the LLM's, which an SSM needs"
+                f"{folder}: {ssm.vocab} tokens, the LLM has {llm.vocab}, and no tokenizer to compare"
             )
-    elif ssm.vocab != llm.vocab:
-        raise ModelFolderError(
-            f"{folder}: {ssm.vocab} tokens, the LLM has {llm.vocab}, and no tokenizer to compare"
-        )
+        return
+    own, llms = Tokenizer(folder).vocabulary(), tokenizer.vocabulary()
+    shared = own.keys() & llms.keys()
+    if len(shared) < 0.9 * len(llms) or any(own[token] != llms[token] for token in shared):
+        raise ModelFolderError(f"{folder}: its tokenizer is not the LLM's, which an SSM needs")

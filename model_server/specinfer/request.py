@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from specinfer.choices import SeededChoices
+from specinfer.choices import Choices
 from specinfer.errors import ParameterError
 from specinfer.text import Piece, TextStream
 
@@ -152,7 +152,7 @@ class Request:
     prompt: tuple[int, ...]
     params: SamplingParams
     sink: Sink
-    choices: SeededChoices
+    choices: Choices
     text: TextStream
     eos: frozenset[int]
     limit: int  # tokens that prompt and answer may fill together

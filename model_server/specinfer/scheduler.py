@@ -77,10 +77,12 @@ class Scheduler:
 
     def fail_all(self, message: str) -> None:
         """End every request with an error."""
-        for request in [*self._waiting, *(entry.request for entry in self._running)]:
+        for entry in list(self._running):
+            self._remove(entry)
+            self._waiting.appendleft(entry.request)
+        while self._waiting:
+            request = self._waiting.popleft()
             _send(request, request.finish("error", message))
-        self._waiting.clear()
-        self._running.clear()
 
     def _drop_cancelled(self) -> None:
         for entry in [entry for entry in self._running if entry.request.cancelled]:

@@ -28,13 +28,13 @@ def _keep_top_k(rows: Tensor, k: int) -> Tensor:
     """Forbid all but k tokens a row; of equal logits the lower ids stay."""
     if k >= rows.shape[1]:
         return rows
-    kept = rows.sort(1, descending=True, stable=True).indices[:, :k]
+    kept = rows.sort(dim=1, descending=True, stable=True).indices[:, :k]
     return torch.full_like(rows, -torch.inf).scatter_(1, kept, rows.gather(1, kept))
 
 
 def _keep_top_p(laws: Tensor, p: float) -> Tensor:
     """Keep the fewest likeliest tokens whose mass reaches p, at least one, and renormalise."""
-    ordered, order = laws.sort(1, descending=True, stable=True)
+    ordered, order = laws.sort(dim=1, descending=True, stable=True)
     before = ordered.cumsum(1) - ordered
     kept = torch.zeros_like(laws).scatter_(1, order, ordered.where(before < p, 0.0))
     return kept / kept.sum(1, keepdim=True)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specinfer.choices import Choices
 from specinfer.config import TreeShape
 from specinfer.kv_cache import CachedSequence, Commit, OutOfPagesError
 from specinfer.llm import CausalLM
-from specinfer.request import Request
+from specinfer.request import Request, SamplingParams
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import Segment, chain, plan
 from specinfer.warp import warp
@@ -101,10 +102,13 @@ class Expansion:
         return draft
 
     def _commit_accepted(self, draft: _Draft) -> None:
-        """Commit the nodes of the last tree that became output, as far as they were computed."""
+        """Commit the nodes of the last tree that became output, as far as they were computed.
+
+        The last token stays out even where it was drafted: its logits are needed again.
+        """
         new = draft.request.tokens[draft.sequence.length :]
         node, rows = ROOT, []
-        for token in new:
+        for token in new[:-1]:
             child = draft.tree.child(node, token)
             if child is None or child >= draft.computed:
                 break
@@ -164,20 +168,28 @@ class Expansion:
         for draft in drafts:
             before = len(draft.tree)
             logits = _fitted(rows[draft], self._vocab)
+            request = draft.request
             for node, row in zip(draft.frontier, logits, strict=True):
-                _draw_children(draft, node, row, width)
+                draw_children(draft.tree, node, row, width, request.params, request.choices)
             draft.frontier = range(before, len(draft.tree))
 
 
-def _draw_children(draft: _Draft, node: int, row: Tensor, width: int) -> None:
-    params, choices = draft.request.params, draft.request.choices
+def draw_children(
+    tree: TokenTree,
+    node: int,
+    row: Tensor,
+    width: int,
+    params: SamplingParams,
+    choices: Choices,
+) -> None:
+    """Add width draws beneath node from the SSM's logits there, row [V]."""
     if params.greedy:
         for token in row.topk(min(width, len(row))).indices.tolist():
-            draft.tree.add(node, token)
+            tree.add(node, token)
         return
     law = warp(row[None], params)[0]
     for _ in range(width):
-        draft.tree.add(node, choices.draw(law), law)
+        tree.add(node, choices.draw(law), law)
 
 
 def _fitted(rows: Tensor, vocab: int) -> Tensor:

@@ -30,7 +30,9 @@ def table_model(vocab: int, seed: int) -> TableModel:
     return law
 
 
-def write_tiny_model(folder: Path, kind: str, *, seed: int = 0, vocab: int = 97) -> Path:
+def write_tiny_model(
+    folder: Path, kind: str, *, seed: int = 0, vocab: int = 97, context: int = 256
+) -> Path:
     """Write a random two-layer model of an architecture in TINY, with a tokenizer, to folder.
 
     The tokenizer knows one byte-like character a token, ids 0 … vocab-1; id 0 ends an answer.
@@ -44,7 +46,7 @@ def write_tiny_model(folder: Path, kind: str, *, seed: int = 0, vocab: int = 97)
         hidden_size=64,
         num_hidden_layers=2,
         num_attention_heads=4,
-        max_position_embeddings=256,
+        max_position_embeddings=context,
         initializer_range=0.3,  # the usual 0.02 makes rows too flat to tell right from wrong
         bos_token_id=None,
         eos_token_id=0,
