@@ -36,6 +36,9 @@ class Progress:
     def items(self, doing: str, done: int, total: int) -> None:
         self._count(doing, f"{done} of {total}")
 
+    def seconds(self, doing: str, elapsed: float) -> None:
+        self._count(doing, f"{elapsed:.0f} s")
+
     def _count(self, doing: str, amount: str) -> None:
         if self._clock() < self._due:
             return

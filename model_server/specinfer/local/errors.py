@@ -1,0 +1,7 @@
+"""Why the laptop stack cannot start, or had to stop."""
+
+from specinfer.errors import SpecInferError
+
+
+class LocalStackError(SpecInferError):
+    """One sentence for the terminal."""
