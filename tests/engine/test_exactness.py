@@ -236,5 +236,3 @@ def _without_replacement(*, told: bool) -> Drawing:
             rest = rest / rest.sum()
 
     return draw
-
-

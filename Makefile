@@ -1,0 +1,44 @@
+# Everything a fresh machine needs: Python >= 3.11, git, make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PROMPT ?= Explain in two sentences why the sky is blue.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-slow lint types bench clean
+
+help:  ## Show what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name it with PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "Creating $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing packages (about two minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP)  ## Create the virtual environment
+
+run: $(STAMP)  ## Answer a real prompt through the whole stack, then serve (ONCE=1: exit after it)
+	@$(BIN)/specinfer local up --prompt "$(PROMPT)" $(if $(ONCE),--once)
+
+test: $(STAMP)  ## Run the tests
+	$(BIN)/python -m pytest -q $(ARGS)
+
+test-slow: $(STAMP)  ## Run the real-model and full-stack tests that `test` leaves out
+	$(BIN)/python -m pytest -q -m "slow and not gpu" $(ARGS)
+
+lint: $(STAMP)  ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## Check types
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## Plain decoding against token trees, paired, on the default model
+	$(BIN)/python benchmarks/engine.py
+
+clean:  ## Remove the virtual environment and all caches of the checkout
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

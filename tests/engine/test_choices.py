@@ -1,0 +1,42 @@
+"""Random decisions: seeded, fair, never the impossible."""
+
+import pytest
+import torch
+
+from specinfer.choices import SeededChoices
+from specinfer.testing.law import exact_law
+
+
+def test_a_seed_repeats_itself() -> None:
+    law = torch.full((1000,), 0.001)
+    one, two = SeededChoices(5), SeededChoices(5)
+    assert [one.draw(law) for _ in range(20)] == [two.draw(law) for _ in range(20)]
+
+
+def test_the_impossible_is_never_chosen() -> None:
+    choices = SeededChoices(0)
+    law = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])
+    assert {choices.draw(law) for _ in range(500)} == {1, 3}
+    assert not any(choices.accepts(0.0) for _ in range(500))
+    assert all(choices.accepts(1.0) for _ in range(500))
+
+
+@pytest.mark.statistical
+def test_draws_follow_the_law() -> None:
+    """Chi-square on 20,000 seeded draws; 5 sigma of a Poisson count a bin is below 1e-6."""
+    law = torch.tensor([0.05, 0.2, 0.0, 0.45, 0.3])
+    choices = SeededChoices(1)
+    counts = torch.zeros(5)
+    for _ in range(20_000):
+        counts[choices.draw(law)] += 1
+    expected = 20_000 * law
+    assert bool(((counts - expected).abs() <= 5 * expected.sqrt()).all())
+
+
+def test_exact_law_of_a_small_program() -> None:
+    def program(choices) -> str:  # type: ignore[no-untyped-def]
+        if choices.accepts(0.25):
+            return "yes"
+        return "ab"[choices.draw(torch.tensor([0.5, 0.5], dtype=torch.float64))]
+
+    assert exact_law(program) == {"a": 0.375, "b": 0.375, "yes": 0.25}

@@ -1,0 +1,88 @@
+"""The engine's own step on a tiny transformer keeps the LLM's joint law, by enumeration.
+
+test_exactness.py proves the algorithms in float64; here the same walk goes through the real
+drafter, paged caches, tree attention and commit, in the models' float32.
+"""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from specinfer.choices import Choices
+from specinfer.config import TreeShape
+from specinfer.draft.drafter import Drafter
+from specinfer.draft.expansion import Expansion
+from specinfer.draft.lookup import PromptLookup
+from specinfer.draft.pool import Pool
+from specinfer.llm import CausalLM
+from specinfer.request import Request, SamplingParams
+from specinfer.scheduler import Scheduler
+from specinfer.speculate import Speculator
+from specinfer.testing.law import exact_law
+from specinfer.testing.toy import write_tiny_model
+from specinfer.text import TextStream
+from specinfer.warp import warp
+
+VOCAB = 3
+PROMPT = (1, 2, 1)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    base = tmp_path_factory.mktemp("three-tokens")
+    return [write_tiny_model(base / str(i), "llama", seed=i, vocab=VOCAB) for i in range(3)]
+
+
+def emitted(
+    llm: CausalLM, drafters: list[Drafter], params: SamplingParams, choices: Choices
+) -> tuple[int, ...]:
+    """Run one request to its end and leave nothing behind."""
+    cache = llm.new_cache(tokens=64, page_size=4)
+    speculator = Speculator(llm, cache, Pool(drafters), "auto")
+    scheduler = Scheduler(speculator, max_batch=1, prefill_rows=64, queue_limit=1)
+    request = Request(
+        prompt=PROMPT,
+        params=params,
+        sink=lambda delta: None,
+        choices=choices,
+        text=TextStream(lambda ids: ""),
+        eos=frozenset(),
+        limit=64,
+    )
+    scheduler.add(request)
+    while scheduler.busy:
+        scheduler.step()
+    assert cache.used == 0
+    return tuple(request.tokens[len(PROMPT) :])
+
+
+@pytest.mark.parametrize(
+    ("widths", "ssms", "lookup"),
+    [((2,), 1, False), ((1,), 2, False), ((1, 1), 1, False), ((1,), 1, True), ((1,), 0, True)],
+)
+def test_joint_law_is_the_llms(folders, widths, ssms, lookup) -> None:
+    params = SamplingParams(temperature=0.8, max_new_tokens=len(widths) + 1, ignore_eos=True)
+    llm, *pool = (CausalLM.load(f, "float32", torch.device("cpu")) for f in folders[: 1 + ssms])
+
+    def program(choices: Choices) -> tuple[int, ...]:
+        drafters: list[Drafter] = [
+            Expansion(ssm, TreeShape(widths), vocab=VOCAB, tokens=64, page_size=4, prefill_rows=64)
+            for ssm in pool
+        ]
+        if lookup:
+            drafters.append(PromptLookup(depth=len(widths), nodes=4))
+        return emitted(llm, drafters, params, choices)
+
+    got = exact_law(program)
+    reference = AutoModelForCausalLM.from_pretrained(folders[0], dtype=torch.float32)
+    for sequence in itertools.product(range(VOCAB), repeat=len(widths) + 1):
+        want = 1.0
+        for place, token in enumerate(sequence):
+            context = torch.tensor([[*PROMPT, *sequence[:place]]])
+            with torch.inference_mode():
+                row = reference(context).logits[0, -1:]
+            want *= float(warp(row, params)[0, token])
+        assert got.get(sequence, 0.0) == pytest.approx(want, abs=2e-6)
