@@ -1,0 +1,40 @@
+"""The boto3 clients, made once per execution environment, each with time-outs of its own.
+
+boto3 re-sends a POST that timed out, twice by default, and every copy would generate again: the
+runtime client makes one attempt.
+"""
+
+from functools import cached_property
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from specinfer_gateway.settings import Settings
+
+
+class Clients:
+    """Clients that are made when first used."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._session = boto3.Session()
+
+    @cached_property
+    def runtime(self) -> Any:
+        """SageMaker Runtime: one attempt, and no wait beyond the longest deadline."""
+        return self._client("sagemaker-runtime", 1, self._settings.deadline_seconds)
+
+    @cached_property
+    def table(self) -> Any:
+        """DynamoDB: a cache that is slow is worth less than none."""
+        return self._client("dynamodb", 2, 1.0)
+
+    def _client(self, service: str, attempts: int, read_timeout: float) -> Any:
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            connect_timeout=1,
+            read_timeout=read_timeout,
+        )
+        # The stubs have one overload per literal name.
+        return self._session.client(service, config=config)  # type: ignore[call-overload]

@@ -1,0 +1,93 @@
+"""The SageMaker endpoint: one attempt per request, an end in time, one kind of error."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from specinfer_gateway.deadline import Deadline, within
+from specinfer_gateway.errors import GatewayError
+from specinfer_gateway.upstream import explain
+
+Result = TypeVar("Result")
+MIN_SECONDS = 0.2  # below that no generation can end, so none is begun
+
+
+class RuntimeClient(Protocol):
+    """The part of boto3's sagemaker-runtime client that is used."""
+
+    @property
+    def invoke_endpoint(self) -> Callable[..., Any]: ...
+
+    @property
+    def invoke_endpoint_with_response_stream(self) -> Callable[..., Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A named endpoint.  The client must make one attempt: a second one generates twice."""
+
+    client: RuntimeClient
+    name: str
+
+    def invoke(self, body: bytes, deadline: Deadline, trace: str = "") -> bytes:
+        """Return the container's answer; raises GatewayError."""
+        seconds = deadline.left()
+        if seconds < MIN_SECONDS:
+            raise GatewayError(504, "timeout", "no time was left to ask the model")
+
+        def call() -> bytes:
+            response = self.client.invoke_endpoint(**self._arguments(body, trace))
+            answer: bytes = response["Body"].read()
+            return answer
+
+        return _explained(lambda: within(seconds, call))
+
+    def stream(self, body: bytes, deadline: Deadline, trace: str = "") -> Iterator[bytes]:
+        """Yield the container's stream; raises GatewayError before or between the parts."""
+        response = _explained(
+            lambda: within(
+                deadline.left(),
+                lambda: self.client.invoke_endpoint_with_response_stream(
+                    **self._arguments(body, trace)
+                ),
+            )
+        )
+        return _parts(iter(response["Body"]), deadline)
+
+    def _arguments(self, body: bytes, trace: str) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "EndpointName": self.name,
+            "ContentType": "application/json",
+            "Body": body,
+        }
+        # SageMaker lets no foreign header through, X-Amzn-Trace-Id included.
+        return arguments | ({"CustomAttributes": f"traceparent={trace}"} if trace else {})
+
+
+def _explained(call: Callable[[], Result]) -> Result:
+    try:
+        return call()
+    except Exception as error:
+        raise explain(error) from error
+
+
+def _parts(events: Iterator[Any], deadline: Deadline) -> Iterator[bytes]:
+    """Yield the bytes of each event, every one of them before the deadline."""
+    while True:
+        try:
+            event = within(deadline.left(), lambda: next(events, None))
+        except Exception as error:
+            raise explain(error) from error
+        if event is None:
+            return
+        part = event.get("PayloadPart")
+        if part is None:
+            raise _broken(event)
+        yield part["Bytes"]
+
+
+def _broken(event: Any) -> GatewayError:
+    error = event.get("ModelStreamError") or {}
+    if error.get("ErrorCode") == "ModelInvocationTimeExceeded":
+        return GatewayError(504, "timeout", "the model did not finish in time")
+    return GatewayError(502, "stream_broken", "the model's answer broke off")
