@@ -16,6 +16,8 @@ from specinfer.server.app import create_app
 from specinfer.server.backend import Backend, Engine
 from specinfer.server.deadline import Deadlines
 from specinfer.server.dialects.common import Desk
+from specinfer.server.meters import Meters
+from specinfer.server.report import Observer
 from specinfer.server.service import Service
 from specinfer.server.settings import ServerSettings
 from specinfer.testing.fake_engine import FakeEngine
@@ -65,27 +67,33 @@ def serving(service: Service) -> Iterator[str]:
         service.tokenisers.shutdown()
 
 
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Return a function that starts a server: an engine or a loader, and settings by name."""
+@contextlib.contextmanager
+def starter() -> Iterator[Start]:
+    """Yield a function that starts a server: an engine or a loader, and settings by name."""
     with contextlib.ExitStack() as stack:
 
         def run(
             engine: FakeEngine | None = None,
             load: Callable[[], Engine] | None = None,
             ready: bool = True,
+            observers: tuple[Observer, ...] = (),
             **settings: object,
         ) -> Running:
             engine = engine or FakeEngine()
             chosen = replace(ServerSettings(), **settings)  # type: ignore[arg-type]
+            backend = Backend(load or (lambda: engine))
+            meters = Meters()
+            meters.watch(backend)
             service = Service(
-                backend=Backend(load or (lambda: engine)),
+                backend=backend,
                 settings=chosen,
                 deadlines=Deadlines(time.monotonic),
                 desk=Desk(chosen, draw_seed=lambda: 4711),
                 tokenisers=ThreadPoolExecutor(1),
                 wall_clock=lambda: 1_700_000_000.5,
                 new_id=lambda: "answer-1",
+                meters=meters,
+                observers=observers,
             )
             address = stack.enter_context(serving(service))
             client = stack.enter_context(httpx.Client(base_url=address, timeout=WAIT_S))
@@ -97,8 +105,22 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture
-def server(start: Start) -> Running:
-    return start()
+def start() -> Iterator[Start]:
+    with starter() as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def _shared() -> Iterator[Running]:
+    with starter() as run:
+        yield run()
+
+
+@pytest.fixture
+def server(_shared: Running) -> Running:
+    """Return a server with all settings left alone, shared by tests that change nothing of it."""
+    _shared.engine.requests.clear()
+    return _shared
 
 
 @pytest.fixture(name="wait_until")

@@ -40,7 +40,8 @@ def test_ping_says_500_once_loading_has_failed(start, wait_until):
     assert server.post({"messages": [{"role": "user", "content": "x"}]}).status_code == 500
 
 
-def test_ping_says_500_once_the_engine_is_dead(server):
+def test_ping_says_500_once_the_engine_is_dead(start):
+    server = start()
     server.engine.alive = False
     assert server.client.get("/ping").status_code == 500
     assert server.post({"inputs": "a"}).status_code == 500

@@ -3,33 +3,38 @@
 https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html
 """
 
-import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
-from specinfer.server.dialects.common import Dialect, Work
-from specinfer.server.dialects.dispatch import CHAT, COMPLETIONS, TGI, dialect_of, parse_body
+from specinfer.server.attributes import HEADER, read_attributes, traceparent_of, write_attributes
+from specinfer.server.batch import MEDIA_TYPES, Batch, is_batch
+from specinfer.server.dialects.dispatch import CHAT, COMPLETIONS, TGI
 from specinfer.server.errors import ClientGoneError, RequestError
 from specinfer.server.http import (
-    GenerationStream,
+    ClosedStream,
     InflightLimit,
     json_response,
     problem_response,
     read_body,
     while_connected,
 )
-from specinfer.server.service import Service
+from specinfer.server.report import Caller
+from specinfer.server.service import Entry, Exchange, RefusedError, Service
 from specinfer.server.sse import Framing
 
 PING_STATUS = {"ready": 200, "loading": 503, "failed": 500}
 CLIENT_CLOSED_REQUEST = 499  # nginx's number; nobody is left to read it
-
-log = logging.getLogger(__name__)
+ENTRIES = {
+    "/v1/chat/completions": Entry(CHAT),
+    "/v1/completions": Entry(COMPLETIONS),
+    "/generate": Entry(TGI, stream=False),
+    "/generate_stream": Entry(TGI, stream=True),
+}
 
 
 def create_app(service: Service) -> FastAPI:
@@ -46,6 +51,7 @@ def create_app(service: Service) -> FastAPI:
     app.include_router(_inference(service))
     app.add_middleware(InflightLimit, limit=service.settings.max_inflight)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected)
     return app
 
 
@@ -75,6 +81,10 @@ def _health(service: Service) -> APIRouter:
         }
         return json_response(200, limits)
 
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.meters.page(), media_type=CONTENT_TYPE_LATEST)
+
     return router
 
 
@@ -83,63 +93,80 @@ def _inference(service: Service) -> APIRouter:
 
     @router.post("/invocations")
     async def invocations(request: Request) -> Response:
-        return await _answer(service, request)
+        if is_batch(request.headers.get("content-type", "")):
+            return await _batch(service, request)
+        route = _attributes(request).get("route", "")
+        return await _answer(service, request, ENTRIES.get(route, Entry()))
 
-    @router.post("/v1/chat/completions")
-    async def chat(request: Request) -> Response:
-        return await _answer(service, request, CHAT)
-
-    @router.post("/v1/completions")
-    async def completions(request: Request) -> Response:
-        return await _answer(service, request, COMPLETIONS)
-
-    @router.post("/generate")
-    async def generate(request: Request) -> Response:
-        return await _answer(service, request, TGI, stream=False)
-
-    @router.post("/generate_stream")
-    async def generate_stream(request: Request) -> Response:
-        return await _answer(service, request, TGI, stream=True)
-
+    for path, entry in ENTRIES.items():
+        router.add_api_route(path, _endpoint(service, entry), methods=["POST"])
     return router
 
 
-async def _answer(
-    service: Service,
-    request: Request,
-    dialect: Dialect | None = None,
-    stream: bool | None = None,
-) -> Response:
+def _endpoint(service: Service, entry: Entry) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return await _answer(service, request, entry)
+
+    return endpoint
+
+
+async def _answer(service: Service, request: Request, entry: Entry) -> Response:
     """Answer one body in its dialect, errors included."""
-    spoken: Dialect = dialect or CHAT
+    caller = _caller(request)
     try:
-        service.backend.engine()
-        raw = parse_body(await read_body(request, service.settings.max_body_bytes))
-        spoken = dialect or dialect_of(raw)
-        work = spoken.read(raw, service.desk)
-        if stream is not None:
-            work = replace(work, stream=stream)
-        return await _told(service, request, work, spoken)
-    except RequestError as error:
-        return problem_response(error, spoken)
+        body = await _body(service, request, service.settings.max_body_bytes, entry)
+        exchange = await service.admit(body, caller, entry)
+    except RefusedError as refused:
+        return problem_response(refused.error, refused.dialect)
     except ClientGoneError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    except Exception:  # the caller learns nothing of it but the status
-        log.exception("unexpected failure")
-        fault = RequestError(500, "internal_error", "the server failed on this request")
-        return problem_response(fault, spoken)
+    if exchange.work.stream:
+        framing = Framing.wanted_by(request.headers.get("accept", ""))
+        return ClosedStream(exchange.events(framing), framing.media_type, exchange.settle)
+    return await _whole(request, exchange)
 
 
-async def _told(service: Service, request: Request, work: Work, dialect: Dialect) -> Response:
+async def _whole(request: Request, exchange: Exchange) -> Response:
+    try:
+        document, answer = await while_connected(request, exchange.whole())
+    except RequestError as error:
+        return problem_response(error, exchange.dialect)
+    except ClientGoneError:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    finally:
+        exchange.settle()
+    told = write_attributes(exchange.caller.traceparent, answer)
+    return json_response(200, document, {HEADER: told})
+
+
+async def _batch(service: Service, request: Request) -> Response:
     settings = service.settings
-    if not work.stream:
-        answering = service.whole(work, dialect, settings.deadline_s)
-        return json_response(200, await while_connected(request, answering))
-    framing = Framing.wanted_by(request.headers.get("accept", ""))
-    beginning = service.begin(work, dialect, settings.stream_deadline_s)
-    generation = await while_connected(request, beginning)
-    events = service.events(generation, work, dialect, framing)
-    return GenerationStream(generation, events, framing.media_type)
+    try:
+        body = await _body(service, request, settings.max_payload_mb << 20, Entry())
+    except RefusedError as refused:
+        return problem_response(refused.error)
+    except ClientGoneError:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    batch = Batch(service, _caller(request), service.deadlines.begin(settings.batch_deadline_s))
+    batch.begin(body)
+    return ClosedStream(batch.lines(), MEDIA_TYPES[0], batch.close)
+
+
+async def _body(service: Service, request: Request, limit: int, entry: Entry) -> bytes:
+    """Read the body once there is an engine to answer it; raises RefusedError, ClientGoneError."""
+    try:
+        service.backend.engine()
+        return await read_body(request, limit)
+    except RequestError as error:
+        raise service.refuse(error, entry.dialect or CHAT) from None
+
+
+def _attributes(request: Request) -> dict[str, str]:
+    return read_attributes(request.headers.get(HEADER, ""))
+
+
+def _caller(request: Request) -> Caller:
+    return Caller(request.url.path, traceparent_of(_attributes(request)))
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
@@ -150,3 +177,9 @@ async def _http_error(_: Request, error: Exception) -> Response:
     response = problem_response(problem)
     response.headers.update(error.headers or {})
     return response
+
+
+async def _unexpected(_: Request, error: Exception) -> Response:
+    """Tell the caller nothing but the status; uvicorn logs the rest."""
+    fault = RequestError(500, "internal_error", "the server failed on this request")
+    return problem_response(fault)

@@ -21,6 +21,16 @@ class Handle(Protocol):
         """Free its slots within one step; harmless once it has ended."""
 
 
+class Pages(Protocol):
+    """The KV cache's pages."""
+
+    @property
+    def used(self) -> int: ...
+
+    @property
+    def pages(self) -> int: ...
+
+
 class Engine(Protocol):
     """specinfer.engine.Engine as the server sees it; every method may be called from any thread."""
 
@@ -35,6 +45,15 @@ class Engine(Protocol):
 
     @property
     def alive(self) -> bool: ...
+
+    @property
+    def running(self) -> int: ...
+
+    @property
+    def queued(self) -> int: ...
+
+    @property
+    def cache(self) -> Pages: ...
 
     def encode(self, text: str) -> list[int]: ...
 

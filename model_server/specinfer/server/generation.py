@@ -17,6 +17,7 @@ from specinfer.server.backend import Engine
 from specinfer.server.deadline import Cut, Deadline
 from specinfer.server.dialects.common import Answer
 from specinfer.server.errors import RequestError
+from specinfer.server.report import Timeline
 
 # How often a silent engine is asked whether it is alive and whether the server is to shut down.
 POLL_S = 0.5
@@ -35,10 +36,12 @@ class Generation:
         prompt: Sequence[int],
         params: SamplingParams,
         deadline: Deadline,
+        timeline: Timeline,
     ) -> None:
         """Submit; raises what the engine raises for a prompt too long or a full queue."""
         self._engine = engine
         self._deadline = deadline
+        self.timeline = timeline
         self._queue: asyncio.Queue[Delta] = asyncio.Queue()  # bounded by the answer's length
         self._cut: Cut | None = None
         self._deltas: list[Delta] = []
@@ -50,6 +53,7 @@ class Generation:
         while not self.finished:
             delta = await self._next()
             self._deltas.append(delta)
+            self.timeline.note(delta)
             self.finished = delta.finish_reason is not None
             if delta.finish_reason == "error":
                 log.error("the engine failed on a request: %s", delta.error)
@@ -58,13 +62,13 @@ class Generation:
                 raise self._too_late()
             yield delta
 
-    async def answer(self) -> Answer:
+    async def whole(self) -> Answer:
         """Wait for the end."""
         async for _ in self.deltas():
             pass
-        return self.told()
+        return self.answer()
 
-    def told(self) -> Answer:
+    def answer(self) -> Answer:
         """Return the answer; only after the last delta."""
         last = self._deltas[-1]
         assert last.stats is not None, "the last delta carries the figures"
@@ -132,6 +136,8 @@ def engine_errors(prompt_field: str) -> Iterator[None]:
     except EngineDeadError:
         raise RequestError(500, "engine_dead", "the engine has failed") from None
     except ParameterError as error:
-        raise RequestError(400, "invalid_parameter", str(error), field=error.field) from None
+        field = prompt_field if error.field == "prompt" else error.field
+        message = f"{field}: {error.message}"
+        raise RequestError(400, "invalid_parameter", message, field=field) from None
     except SpecInferError as error:
         raise RequestError(400, "invalid_request", str(error)) from None

@@ -1,7 +1,7 @@
 """HTTP plumbing: bounded bodies, callers that leave, error documents, streams that are closed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -11,7 +11,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from specinfer.server.dialects.common import Dialect
 from specinfer.server.dialects.dispatch import CHAT
 from specinfer.server.errors import ClientGoneError, RequestError
-from specinfer.server.generation import Generation
 from specinfer.server.sse import ascii_json
 
 T = TypeVar("T")
@@ -70,18 +69,20 @@ async def _stop(*tasks: "asyncio.Future[Any]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class GenerationStream(StreamingResponse):
-    """A streamed answer whose generation ends with it, however the connection ends."""
+class ClosedStream(StreamingResponse):
+    """A stream that tells when it is over, however the connection ends."""
 
-    def __init__(self, generation: Generation, events: AsyncIterator[str], media_type: str) -> None:
-        super().__init__(events, media_type=media_type, headers={"Cache-Control": "no-cache"})
-        self._generation = generation
+    def __init__(
+        self, text: AsyncIterator[str], media_type: str, on_close: Callable[[], None]
+    ) -> None:
+        super().__init__(text, media_type=media_type, headers={"Cache-Control": "no-cache"})
+        self._on_close = on_close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._generation.close()
+            self._on_close()
 
 
 class InflightLimit:

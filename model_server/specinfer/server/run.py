@@ -3,9 +3,10 @@
 import secrets
 import signal
 import socket
+import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
@@ -16,7 +17,11 @@ from specinfer.server.app import create_app
 from specinfer.server.backend import Backend, Engine
 from specinfer.server.deadline import Deadlines
 from specinfer.server.dialects.common import Desk
+from specinfer.server.emf import EmfLines
 from specinfer.server.errors import SettingsError
+from specinfer.server.meters import Meters
+from specinfer.server.report import Observer
+from specinfer.server.request_log import RequestLog
 from specinfer.server.service import Service
 from specinfer.server.settings import ServerSettings, Settings
 
@@ -38,15 +43,39 @@ class DrainingServer(uvicorn.Server):
 
 def build_service(settings: ServerSettings, load: Callable[[], Engine]) -> Service:
     """Return a service with the machine's own clocks and randomness."""
+    backend = Backend(load)
+    meters = Meters()
+    meters.watch(backend)
     return Service(
-        backend=Backend(load),
+        backend=backend,
         settings=settings,
         deadlines=Deadlines(time.monotonic),
         desk=Desk(settings, draw_seed=lambda: secrets.randbits(53)),
         tokenisers=ThreadPoolExecutor(1, thread_name_prefix="tokenise"),
         wall_clock=time.time,
         new_id=lambda: f"specinfer-{uuid.uuid4().hex}",
+        meters=meters,
+        observers=tuple(_observers(settings)),
     )
+
+
+def _observers(settings: ServerSettings) -> Iterator[Observer]:
+    yield RequestLog()
+    if settings.emf:
+        yield EmfLines(sys.stdout, time.time)
+    if settings.otlp_endpoint:
+        yield _spans(settings.otlp_endpoint)
+
+
+def _spans(endpoint: str) -> Observer:
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        from specinfer.server.spans import Spans
+    except ImportError:
+        raise SettingsError("otlp_endpoint needs: pip install specinfer-sagemaker[trace]") from None
+    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
+    return Spans.export_to(exporter, time.time_ns)
 
 
 def serve(settings: Settings) -> int:

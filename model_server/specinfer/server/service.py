@@ -1,18 +1,46 @@
-"""From a body's work to its answer: tokenise, submit, tell it whole or as a stream."""
+"""From a body's work to its answer: tokenise, submit, tell it whole or as a stream, report it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specinfer.server.backend import Backend
+from specinfer.errors import SpecInferError
+from specinfer.server.backend import Backend, Engine
 from specinfer.server.deadline import Deadlines
-from specinfer.server.dialects.common import Desk, Dialect, Stamp, Work
+from specinfer.server.dialects.common import Answer, Desk, Dialect, Stamp, Work
+from specinfer.server.dialects.dispatch import CHAT, dialect_of, parse_body
 from specinfer.server.errors import RequestError
 from specinfer.server.generation import Generation, engine_errors
+from specinfer.server.meters import Meters
+from specinfer.server.report import CLIENT_GONE, Caller, Observer, Report, Timeline
 from specinfer.server.settings import ServerSettings
 from specinfer.server.sse import Framing
+
+
+class RefusedError(SpecInferError):
+    """A request that was not admitted, and the dialect to say so in."""
+
+    def __init__(self, error: RequestError, dialect: Dialect) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.dialect = dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the way into the server decides by itself; None leaves it to the body."""
+
+    dialect: Dialect | None = None
+    stream: bool | None = None
+    limit_s: float | None = None
+
+    def seconds(self, work: Work, settings: ServerSettings) -> float:
+        """How long the generation may take."""
+        if self.limit_s is not None:
+            return self.limit_s
+        return settings.stream_deadline_s if work.stream else settings.deadline_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,51 +54,109 @@ class Service:
     tokenisers: Executor  # off the event loop: a long prompt takes longer than a ping may
     wall_clock: Callable[[], float]
     new_id: Callable[[], str]
+    meters: Meters
+    observers: tuple[Observer, ...] = ()
 
-    async def begin(self, work: Work, dialect: Dialect, seconds: float) -> Generation:
-        """Submit the work; raises RequestError."""
+    async def admit(self, body: bytes, caller: Caller, entry: Entry) -> "Exchange":
+        """Read the body and submit its work; raises RefusedError."""
+        dialect = entry.dialect or CHAT
+        try:
+            raw = parse_body(body)
+            dialect = entry.dialect or dialect_of(raw)
+            work = dialect.read(raw, self.desk)
+            if entry.stream is not None:
+                work = replace(work, stream=entry.stream)
+            return await self._submit(work, dialect, caller, entry.seconds(work, self.settings))
+        except RequestError as error:
+            raise self.refuse(error, dialect) from None
+
+    def refuse(self, error: RequestError, dialect: Dialect) -> RefusedError:
+        """Count a request that never reached the engine."""
+        self.meters.refused(dialect.key, error.code)
+        return RefusedError(error, dialect)
+
+    async def _submit(
+        self, work: Work, dialect: Dialect, caller: Caller, seconds: float
+    ) -> "Exchange":
         deadline = self.deadlines.begin(seconds)
+        timeline = Timeline(self.deadlines.clock)
         engine = self.backend.engine()
         loop = asyncio.get_running_loop()
         with engine_errors(dialect.key):
             prompt = await loop.run_in_executor(self.tokenisers, work.tokenise, engine)
-            return Generation(engine, prompt, work.params, deadline)
+            generation = Generation(engine, prompt, work.params, deadline, timeline)
+        return Exchange(self, generation, work, dialect, caller, self._stamp(engine))
 
-    async def whole(self, work: Work, dialect: Dialect, seconds: float) -> Any:
-        """Return the whole answer's document."""
-        generation = await self.begin(work, dialect, seconds)
-        try:
-            return work.script.document(await generation.answer(), self.stamp())
-        finally:
-            generation.close()
-
-    async def events(
-        self, generation: Generation, work: Work, dialect: Dialect, framing: Framing
-    ) -> AsyncIterator[str]:
-        """Yield the stream's text; an error after the first byte becomes its last event."""
-        stamp = self.stamp()
-        try:
-            for event in work.script.opening(stamp):
-                yield framing.event(event)
-            async for delta in generation.deltas():
-                if not generation.finished:
-                    events = work.script.piece(delta, stamp)
-                else:
-                    events = work.script.closing(delta, generation.told(), stamp)
-                for event in events:
-                    yield framing.event(event)
-        except RequestError as error:
-            yield framing.event(dialect.problem(error)[1])
-        else:
-            if dialect.ends_with_done:
-                yield framing.done()
-
-    def stamp(self) -> Stamp:
-        engine = self.backend.engine()
+    def _stamp(self, engine: Engine) -> Stamp:
         return Stamp(
             id=self.new_id(),
             created=int(self.wall_clock()),
             model=engine.model_id,
             revision=engine.revision,
             decode=engine.decode,
+        )
+
+    def report(self, report: Report) -> None:
+        for observer in (self.meters, *self.observers):
+            observer.finished(report)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One accepted request.  Whoever begins it must settle it."""
+
+    service: Service
+    generation: Generation
+    work: Work
+    dialect: Dialect
+    caller: Caller
+    stamp: Stamp
+    _outcome: str = field(default=CLIENT_GONE, init=False)  # until it is known better
+
+    async def whole(self) -> tuple[Any, Answer]:
+        """Return the answer's document, and the answer; raises RequestError."""
+        try:
+            answer = await self.generation.whole()
+        except RequestError as error:
+            self._outcome = error.code
+            raise
+        self._outcome = "ok"
+        return self.work.script.document(answer, self.stamp), answer
+
+    async def events(self, framing: Framing) -> AsyncIterator[str]:
+        """Yield the stream's text; an error after the first byte becomes its last event."""
+        script, stamp = self.work.script, self.stamp
+        try:
+            for event in script.opening(stamp):
+                yield framing.event(event)
+            async for delta in self.generation.deltas():
+                if not self.generation.finished:
+                    events = script.piece(delta, stamp)
+                else:
+                    events = script.closing(delta, self.generation.answer(), stamp)
+                for event in events:
+                    yield framing.event(event)
+        except RequestError as error:
+            self._outcome = error.code
+            yield framing.event(self.dialect.problem(error)[1])
+        else:
+            self._outcome = "ok"
+            if self.dialect.ends_with_done:
+                yield framing.done()
+
+    def settle(self) -> None:
+        """Free the engine's slots, whatever has happened, and report."""
+        self.generation.close()
+        timeline = self.generation.timeline
+        self.service.report(
+            Report(
+                caller=self.caller,
+                dialect=self.dialect.key,
+                outcome=self._outcome,
+                answer=self.generation.answer() if self._outcome == "ok" else None,
+                ttft_s=timeline.ttft_s,
+                itl_s=tuple(timeline.itl_s),
+                tokens_per_step=tuple(count for _, count in timeline.marks),
+                total_s=timeline.total_s,
+            )
         )

@@ -32,6 +32,14 @@ class FakeHandle:
         self.cancelled.set()
 
 
+@dataclass(frozen=True, slots=True)
+class FakePages:
+    """A KV cache of which one page is in use."""
+
+    used: int = 1
+    pages: int = 8
+
+
 @dataclass(slots=True)
 class FakeEngine:
     """Answers every prompt with itself, each request in a thread of its own."""
@@ -44,6 +52,7 @@ class FakeEngine:
     model_id: str = "fake"
     revision: str = "fake-revision"
     alive: bool = True
+    cache: FakePages = FakePages()
     requests: list[FakeHandle] = field(default_factory=list)
 
     def encode(self, text: str) -> list[int]:
