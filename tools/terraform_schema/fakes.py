@@ -25,15 +25,30 @@ _DATA_SOURCES: Mapping[str, Mapping[str, Any]] = {
     "aws_partition": {"partition": "aws", "dns_suffix": "amazonaws.com"},
     "aws_region": {"region": REGION, "name": REGION},
 }
-# Service names in ARNs that differ from the first word of the resource type.
-_ARN_SERVICE = {
-    "api": "apigateway",
-    "ce": "ce",
-    "cloudwatch": "cloudwatch",
-    "secretsmanager": "secretsmanager",
-    "security": "ec2",
-    "subnet": "ec2",
-    "vpc": "ec2",
+# Words of resource types whose service is called otherwise in ARNs.
+_ARN_SERVICE = {"api": "apigateway", "security": "ec2", "subnet": "ec2", "vpc": "ec2"}
+# ARNs that other services take apart or check the form of.
+_ARN_FORM = {
+    "aws_iam_role": "arn:aws:iam::{account}:role/{label}",
+    "aws_iam_policy": "arn:aws:iam::{account}:policy/{label}",
+    "aws_s3_bucket": "arn:aws:s3:::{label}",
+    "aws_kms_key": "arn:aws:kms:{region}:{account}:key/{label}",
+    "aws_sagemaker_endpoint": "arn:aws:sagemaker:{region}:{account}:endpoint/{label}",
+    "aws_dynamodb_table": "arn:aws:dynamodb:{region}:{account}:table/{label}",
+    "aws_cloudwatch_log_group": "arn:aws:logs:{region}:{account}:log-group:{label}",
+    "aws_lambda_function": "arn:aws:lambda:{region}:{account}:function:{label}",
+    "aws_ecr_repository": "arn:aws:ecr:{region}:{account}:repository/{label}",
+}
+# The network's things have ids, and names only as tags.
+_ID_PREFIX = {
+    "aws_eip": "eipalloc",
+    "aws_internet_gateway": "igw",
+    "aws_nat_gateway": "nat",
+    "aws_route_table": "rtb",
+    "aws_security_group": "sg",
+    "aws_subnet": "subnet",
+    "aws_vpc": "vpc",
+    "aws_vpc_endpoint": "vpce",
 }
 _NAMES = ("name", "function_name", "bucket", "identifier", "cluster_name")
 
@@ -47,19 +62,34 @@ def data_source(type_name: str, values: Mapping[str, Any]) -> Fill:
 def resource(type_name: str, values: Mapping[str, Any]) -> Fill:
     """A fill for one resource; its name is part of its ARN, as with AWS."""
     digest = hashlib.sha256(f"{type_name} {_stable(values)}".encode()).hexdigest()[:12]
-    label = next((str(values[n]) for n in _NAMES if isinstance(values.get(n), str)), digest)
+    label = _label(values, digest)
+    form = _ARN_FORM.get(
+        type_name, f"arn:aws:{_service(type_name)}:{{region}}:{{account}}:{{label}}"
+    )
 
     def fill(name: str, attribute: Attribute) -> Any:
         if name == "arn" or name.endswith("_arn"):
-            return f"arn:aws:{_service(type_name)}:{REGION}:{ACCOUNT}:{label}"
+            return form.format(region=REGION, account=ACCOUNT, label=label)
         prefix = values.get(f"{name}_prefix")
         if isinstance(prefix, str):
             return f"{prefix}{digest}"
+        if name == "id" and type_name in _ID_PREFIX:
+            return f"{_ID_PREFIX[type_name]}-{digest}"
         if name == "id" and label != digest:
             return label
         return _example(attribute.type, f"{name}-{digest}")
 
     return fill
+
+
+def _label(values: Mapping[str, Any], digest: str) -> str:
+    """What AWS calls the resource: the name given, one made from a prefix, or an invented one."""
+    for name in _NAMES:
+        if isinstance(values.get(name), str):
+            return str(values[name])
+        if isinstance(values.get(f"{name}_prefix"), str):
+            return f"{values[f'{name}_prefix']}{digest}"
+    return digest
 
 
 def _stable(values: Mapping[str, Any]) -> str:

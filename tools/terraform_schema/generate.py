@@ -137,7 +137,7 @@ def _with_computed(entry: Json) -> Json:
     The bindings do not say which those are; these names are so in every AWS resource.
     """
     attributes = entry["block"]["attributes"]
-    names = {"id", "region", "tags_all"}
+    names = {"id", "name", "region", "tags_all"}
     names |= {n.removesuffix("_prefix") for n in attributes if n.endswith("_prefix")}
     for name in names & attributes.keys():
         if "required" not in attributes[name]:

@@ -1,9 +1,9 @@
 output "bucket" {
   description = "Name of the bucket."
-  value       = aws_s3_bucket.this.id
+  value       = module.bucket.name
 }
 
 output "bucket_arn" {
   description = "ARN of the bucket."
-  value       = aws_s3_bucket.this.arn
+  value       = module.bucket.arn
 }

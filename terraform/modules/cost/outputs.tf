@@ -1,0 +1,4 @@
+output "budget_name" {
+  description = "Name of the budget."
+  value       = aws_budgets_budget.this.name
+}
