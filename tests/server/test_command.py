@@ -20,6 +20,18 @@ run.load_engine = lambda config: FakeEngine(step_s=0.02)
 sys.exit(command.main())
 """
 
+# The command line up to where torch is imported.
+SLOW_IMPORT = """
+import sys, time
+from types import SimpleNamespace
+from specinfer.server import command
+def serve(settings, listener):
+    print("importing", flush=True)
+    time.sleep(60)
+sys.modules["specinfer.server.run"] = SimpleNamespace(serve=serve)
+sys.exit(command.main())
+"""
+
 
 def environment(**settings):
     roots = os.pathsep.join(["model_server", "kernels"])
@@ -60,10 +72,14 @@ def model_folder(tmp_path):
     return tmp_path
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
 @pytest.fixture
 def process(model_folder, wait_until):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = {"MODEL": str(model_folder), "PORT": str(port), "DRAIN_S": "1"}
     child = subprocess.Popen([sys.executable, "-c", FAKED], env=environment(**settings))
     url = f"http://127.0.0.1:{port}"
@@ -80,6 +96,17 @@ def ready(url):
         return httpx.get(f"{url}/ping").status_code == 200
     except httpx.TransportError:
         return False
+
+
+def test_sigterm_while_the_engine_is_being_imported_exits_0(model_folder):
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW_IMPORT],
+        env=environment(MODEL=str(model_folder), HOST="127.0.0.1", PORT=str(free_port())),
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout.readline() == b"importing\n"
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=30) == 0
 
 
 def test_sigterm_drains_running_answers_and_exits_0(process):

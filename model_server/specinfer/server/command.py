@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,15 +24,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> int:
     """Serve until told to stop; raises SpecInferError when that cannot begin."""
     from specinfer.model_store.folder import check_folder
-    from specinfer.server.run import serve
+    from specinfer.server.listen import listen
     from specinfer.server.settings import load_settings
 
     settings = load_settings(environ, _overrides(args))
     check_folder(settings.engine.model)
     for ssm in settings.engine.ssms:
         check_folder(ssm, tokenizer=False)
+    # Uvicorn, having shut down, raises the stop signal once more to end by it.
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, lambda *_: sys.exit(0))
+    listener = listen(settings.server.host, settings.server.port)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    return serve(settings)
+    from specinfer.server.run import serve  # imports torch, which takes seconds
+
+    return serve(settings, listener)
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:

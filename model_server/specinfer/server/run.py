@@ -1,7 +1,6 @@
 """Wires the real engine, clocks and random sources to the app and runs it under uvicorn."""
 
 import secrets
-import signal
 import socket
 import sys
 import time
@@ -78,9 +77,10 @@ def _spans(endpoint: str) -> Observer:
     return Spans.export_to(exporter, time.time_ns)
 
 
-def serve(settings: Settings) -> int:
+def serve(settings: Settings, listener: socket.socket) -> int:
     """Serve until SIGTERM or SIGINT has drained the server; returns the exit status."""
-    return run_server(build_service(settings.server, lambda: load_engine(settings.engine)))
+    service = build_service(settings.server, lambda: load_engine(settings.engine))
+    return run_server(service, listener)
 
 
 def load_engine(config: EngineConfig) -> Engine:
@@ -90,9 +90,8 @@ def load_engine(config: EngineConfig) -> Engine:
     return RealEngine.load(config)
 
 
-def run_server(service: Service) -> int:
-    """Run uvicorn; raises SettingsError if the port is taken."""
-    listener = _listen(service.settings.host, service.settings.port)
+def run_server(service: Service, listener: socket.socket) -> int:
+    """Run uvicorn on the socket."""
     config = uvicorn.Config(
         create_app(service),
         log_level="warning",
@@ -100,16 +99,6 @@ def run_server(service: Service) -> int:
         timeout_keep_alive=75,  # longer than SageMaker's 60 s, so it never writes to a closed one
         timeout_graceful_shutdown=int(service.settings.drain_s) + CLOSING_S,
     )
-    # Uvicorn raises the stop signal again once it has shut down, to end by it: exit 0 instead.
-    for stop in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(stop, lambda *_: None)
     server = DrainingServer(config, service)
     server.run(sockets=[listener])
     return 0 if server.started else 1
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), backlog=1024)
-    except OSError as error:
-        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}") from None
