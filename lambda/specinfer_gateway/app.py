@@ -1,105 +1,132 @@
 """The routes of the REST API, as API Gateway's proxy events reach them."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, CORSConfig, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 
-from specinfer_gateway.admission import Admission
-from specinfer_gateway.body import read_body
-from specinfer_gateway.deadline import Clock, Deadline
-from specinfer_gateway.dialects import DIALECTS, Dialect
+from specinfer_gateway.call import Call, Gateway, read_call
+from specinfer_gateway.dialects import DIALECTS, Dialect, Document
 from specinfer_gateway.errors import GatewayError, openai_error
 from specinfer_gateway.flight import encode
-from specinfer_gateway.service import Service, Wish
-from specinfer_gateway.settings import Settings
+from specinfer_gateway.jobs import Jobs, describe
 
 JSON = "application/json"
-EXPOSED = ["X-Cache", "X-Request-Id", "Retry-After"]
-RESERVE_SECONDS = 1.0  # for telling of a failure
+ASKED_HEADERS = ["X-Api-Key", "Cache-Control", "Idempotency-Key"]
+TOLD_HEADERS = ["X-Cache", "X-Request-Id", "Retry-After", "Location"]
 
-
-@dataclass(frozen=True, slots=True)
-class Gateway:
-    """Everything a request needs."""
-
-    settings: Settings
-    admission: Admission
-    service: Service
-    clock: Clock
-
-
+Work = Callable[[Call], Response[str]]
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
+Problem = Callable[[GatewayError], Document]
 
 
 def build_app(gateway: Gateway) -> Handler:
-    """Return the Lambda handler."""
-    cors = CORSConfig(
-        allow_origin=gateway.settings.cors_origin,
-        allow_headers=["X-Api-Key", "Cache-Control", "Idempotency-Key"],
-        expose_headers=EXPOSED,
-        max_age=600,
-    )
+    """Return the handler of buffered requests."""
+    origin = gateway.settings.cors_origin
+    cors = CORSConfig(origin, allow_headers=ASKED_HEADERS, expose_headers=TOLD_HEADERS, max_age=600)
     app = APIGatewayRestResolver(cors=cors)
     for dialect in DIALECTS:
-        app.post(dialect.route, compress=True)(_generation(app, gateway, dialect))
-
-    @app.get("/health")
-    def health() -> Response[str]:
-        return _json(200, {"status": "ok"})
+        route = _Route(app, gateway, _generation(dialect), dialect.problem)
+        app.post(dialect.route, compress=True)(route.run)
+    app.get("/v1/models")(_Route(app, gateway, _models).run)
+    app.post("/v1/jobs")(_Route(app, gateway, _begin_job).run)
+    app.get("/v1/jobs/<job_id>", compress=True)(_Route(app, gateway, _show_job).run)
+    app.delete("/v1/jobs/<job_id>")(_Route(app, gateway, _cancel_job).run)
+    app.get("/health")(lambda: answer(200, {"status": "ok"}))
+    app.get("/openapi.json", compress=True)(_openapi)
 
     @app.not_found
     def not_found(_: NotFoundError) -> Response[str]:
         message = f"{app.current_event.http_method} {app.current_event.path} is not a route"
-        return _problem(GatewayError(404, "not_found", message), openai_error)
+        return refusal(GatewayError(404, "not_found", message), openai_error)
 
     return app.resolve
 
 
-def _generation(
-    app: APIGatewayRestResolver, gateway: Gateway, dialect: Dialect
-) -> Callable[[], Response[str]]:
-    def generation() -> Response[str]:
+class _Route:
+    """Runs one route's work on the current event, for callers with a key."""
+
+    def __init__(
+        self,
+        app: APIGatewayRestResolver,
+        gateway: Gateway,
+        work: Work,
+        problem: Problem = openai_error,
+    ) -> None:
+        self._app = app
+        self._gateway = gateway
+        self._work = work
+        self._problem = problem
+
+    def run(self, **_: str) -> Response[str]:
+        """Answer; path parameters are read from the event."""
+        event, context = self._app.current_event.raw_event, self._app.lambda_context
         try:
-            return _generate(gateway, dialect, app.current_event.raw_event, app.lambda_context)
+            limit = self._gateway.settings.deadline_seconds
+            return self._work(read_call(self._gateway, event, context, limit))
         except GatewayError as error:
-            return _problem(error, dialect.problem)
+            return refusal(error, self._problem)
+
+
+def _generation(dialect: Dialect) -> Work:
+    def generation(call: Call) -> Response[str]:
+        request = call.request(dialect)
+        if request.stream:
+            message = "stream: not available on this route; ask without it"
+            raise GatewayError(400, "stream_unavailable", message, param="stream")
+        found = call.gateway.service.answer(request, call.wish, call.deadline)
+        headers: dict[str, str | list[str]] = {"X-Cache": found.cache}
+        return Response(200, JSON, found.body.decode(), headers)
 
     return generation
 
 
-def _generate(
-    gateway: Gateway, dialect: Dialect, event: Mapping[str, Any], context: Any
-) -> Response[str]:
-    deadline = _deadline(gateway, context)
-    body = read_body(event, gateway.settings.max_body_bytes)
-    request = gateway.admission.admit(dialect, body)
-    if request.stream:
-        message = "stream: not available on this route; ask without it"
-        raise GatewayError(400, "stream_unavailable", message, param="stream")
-    answer = gateway.service.answer(request, _wish(event), deadline)
-    headers: dict[str, str | list[str]] = {"X-Cache": answer.cache}
-    return Response(200, JSON, answer.body.decode(), headers)
+def _models(call: Call) -> Response[str]:
+    settings = call.gateway.settings
+    model = {"id": settings.model_id, "object": "model", "created": 0, "owned_by": "specinfer"}
+    model["revision"] = settings.model_revision
+    return answer(200, {"object": "list", "data": [model]})
 
 
-def _deadline(gateway: Gateway, context: Any) -> Deadline:
-    remaining = context.get_remaining_time_in_millis() / 1000 - RESERVE_SECONDS
-    return Deadline.after(min(remaining, gateway.settings.deadline_seconds), gateway.clock)
+def _begin_job(call: Call) -> Response[str]:
+    jobs = _jobs(call)
+    once = call.headers.get("idempotency-key", "")
+    job = jobs.begin(call.gateway.admission, call.body(), call.owner, once)
+    return answer(202, describe(job, None), {"Location": f"/v1/jobs/{job.job_id}"})
 
 
-def _wish(event: Mapping[str, Any]) -> Wish:
-    headers = event.get("headers") or {}
-    text = next((v for k, v in headers.items() if k.lower() == "cache-control"), "") or ""
-    words = {word.strip().lower() for word in text.split(",")}
-    return Wish(read=not words & {"no-cache", "no-store"}, write="no-store" not in words)
+def _show_job(call: Call) -> Response[str]:
+    return answer(200, describe(*_jobs(call).show(_job_id(call), call.owner)))
 
 
-def _json(status: int, document: dict[str, Any]) -> Response[str]:
-    return Response(status, JSON, encode(document).decode())
+def _cancel_job(call: Call) -> Response[str]:
+    _jobs(call).cancel(_job_id(call), call.owner)
+    return Response(204, None, None)
 
 
-def _problem(error: GatewayError, tell: Callable[[GatewayError], dict[str, Any]]) -> Response[str]:
-    headers: dict[str, str | list[str]] = dict(error.headers())
-    return Response(error.status, JSON, encode(tell(error)).decode(), headers)
+def _jobs(call: Call) -> Jobs:
+    if call.gateway.jobs is None:
+        raise GatewayError(404, "jobs_disabled", "this deployment has no asynchronous endpoint")
+    return call.gateway.jobs
+
+
+def _job_id(call: Call) -> str:
+    return str(call.event["path"]).rstrip("/").rpartition("/")[2]
+
+
+def _openapi() -> Response[str]:
+    # Imported late: the document needs every schema, a request needs none of it.
+    from specinfer_gateway.openapi import document
+
+    return answer(200, document())
+
+
+def answer(status: int, document: Document, headers: dict[str, str] | None = None) -> Response[str]:
+    """Return a JSON response."""
+    return Response(status, JSON, encode(document).decode(), {**(headers or {})})
+
+
+def refusal(error: GatewayError, problem: Problem) -> Response[str]:
+    """Return an error's response."""
+    return answer(error.status, problem(error), error.headers())

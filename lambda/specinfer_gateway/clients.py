@@ -30,6 +30,16 @@ class Clients:
         """DynamoDB: a cache that is slow is worth less than none."""
         return self._client("dynamodb", 2, 1.0)
 
+    @cached_property
+    def objects(self) -> Any:
+        """S3, for jobs."""
+        return self._client("s3", 3, 5.0)
+
+    @cached_property
+    def secrets(self) -> Any:
+        """Secrets Manager, for API keys."""
+        return self._client("secretsmanager", 2, 2.0)
+
     def _client(self, service: str, attempts: int, read_timeout: float) -> Any:
         config = Config(
             retries={"mode": "standard", "total_max_attempts": attempts},

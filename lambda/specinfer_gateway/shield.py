@@ -1,10 +1,12 @@
 """What surrounds every request: its id, one log line, its figures, and no exception gets out."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from specinfer_gateway.call import Gateway
 from specinfer_gateway.errors import GatewayError, openai_error
 from specinfer_gateway.flight import encode
 from specinfer_gateway.meter import EmfMeter
@@ -25,12 +27,14 @@ class Shield:
     """Wraps a handler.  Logs hold ids, sizes and times; never a body, a header or a key."""
 
     handler: Handler
+    gateway: Gateway
     log: Log
     meter: EmfMeter
-    cors_origin: str
     clock: Callable[[], float] = time.monotonic
 
     def __call__(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
+        if "Records" in event:
+            return self._settle(event)
         started = self.clock()
         request_id = _request_id(event, context)
         try:
@@ -40,6 +44,14 @@ class Shield:
         response.setdefault("multiValueHeaders", {})["X-Request-Id"] = [request_id]
         self._report(event, response, request_id, (self.clock() - started) * 1000)
         return response
+
+    def _settle(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Take SNS's notifications; an exception makes Lambda try again."""
+        for record in event["Records"]:
+            if self.gateway.jobs is not None:
+                self.gateway.jobs.settle(json.loads(record["Sns"]["Message"]))
+        self.log.info("notifications", extra={"count": len(event["Records"])})
+        return {}
 
     def _internal(self, error: Exception, request_id: str) -> dict[str, Any]:
         # The exception's text may quote the prompt; its type and place cannot.
@@ -52,7 +64,7 @@ class Shield:
         document = openai_error(GatewayError(500, "internal", "the gateway failed"))
         headers = {
             "Content-Type": ["application/json"],
-            "Access-Control-Allow-Origin": [self.cors_origin],
+            "Access-Control-Allow-Origin": [self.gateway.settings.cors_origin],
         }
         return {
             "statusCode": 500,

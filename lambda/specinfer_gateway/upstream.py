@@ -50,7 +50,7 @@ def _explain_model(response: Mapping[str, Any]) -> GatewayError:
     status = int(response.get("OriginalStatusCode") or 0)
     if not 400 <= status < 500:
         return GatewayError(502, "model_error", FAILED)
-    message, code, param = _own_words(str(response.get("OriginalMessage") or ""))
+    message, code, param = own_words(str(response.get("OriginalMessage") or ""))
     retry_after = 1 if status == 429 else None
     return GatewayError(status, code, message, param=param, retry_after=retry_after)
 
@@ -64,7 +64,7 @@ def _explain_validation(message: str) -> GatewayError:
     return _internal()
 
 
-def _own_words(original: str) -> tuple[str, str, str | None]:
+def own_words(original: str) -> tuple[str, str, str | None]:
     """Return message, code and parameter of the container's error document."""
     try:
         document = json.loads(original)

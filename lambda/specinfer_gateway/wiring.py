@@ -6,16 +6,21 @@ from collections.abc import Mapping
 from aws_lambda_powertools import Logger
 
 from specinfer_gateway.admission import Admission, load_filter
-from specinfer_gateway.app import Gateway, build_app
+from specinfer_gateway.api_keys import ApiKeys
+from specinfer_gateway.app import build_app
+from specinfer_gateway.async_endpoint import AsyncEndpoint, Objects
 from specinfer_gateway.cache import Cache
 from specinfer_gateway.cache_key import Deployment
+from specinfer_gateway.call import Gateway
 from specinfer_gateway.clients import Clients
 from specinfer_gateway.endpoint import Endpoint
+from specinfer_gateway.job_table import JobTable
+from specinfer_gateway.jobs import Jobs
 from specinfer_gateway.meter import EmfMeter
 from specinfer_gateway.service import Service
-from specinfer_gateway.settings import from_environment
+from specinfer_gateway.settings import Settings, from_environment
 from specinfer_gateway.shield import Handler, Shield
-from specinfer_gateway.telemetry import NoTracer
+from specinfer_gateway.telemetry import Meter, NoTracer
 
 SERVICE = "gateway"
 
@@ -23,12 +28,23 @@ SERVICE = "gateway"
 def build(environment: Mapping[str, str]) -> Handler:
     """Return the Lambda handler; raises SettingsError."""
     settings = from_environment(environment)
-    clients = Clients(settings)
-    meter = EmfMeter(SERVICE)
+    clients, meter = Clients(settings), EmfMeter(SERVICE)
+    gateway = Gateway(
+        settings=settings,
+        admission=Admission(settings, load_filter(settings.content_filter)),
+        service=_service(settings, clients, meter),
+        keys=_keys(settings, clients),
+        jobs=_jobs(settings, clients),
+        clock=time.monotonic,
+    )
+    return Shield(build_app(gateway), gateway, Logger(service=SERVICE), meter)
+
+
+def _service(settings: Settings, clients: Clients, meter: Meter) -> Service:
     cache = None
     if settings.cache_table:
         cache = Cache(clients.table, settings.cache_table, settings.cache_ttl_seconds, time.time)
-    service = Service(
+    return Service(
         endpoint=Endpoint(clients.runtime, settings.endpoint),
         cache=cache,
         deployment=Deployment(settings.model_revision, settings.engine_revision),
@@ -36,6 +52,27 @@ def build(environment: Mapping[str, str]) -> Handler:
         tracer=NoTracer(),
         single_flight=settings.single_flight,
     )
-    admission = Admission(settings, load_filter(settings.content_filter))
-    app = build_app(Gateway(settings, admission, service, time.monotonic))
-    return Shield(app, Logger(service=SERVICE), meter, settings.cors_origin)
+
+
+def _keys(settings: Settings, clients: Clients) -> ApiKeys | None:
+    if not settings.api_keys_secret:
+        return None
+
+    def fetch() -> str:
+        secret = clients.secrets.get_secret_value(SecretId=settings.api_keys_secret)
+        return str(secret["SecretString"])
+
+    return ApiKeys(fetch, settings.api_keys_max_age_seconds, time.monotonic)
+
+
+def _jobs(settings: Settings, clients: Clients) -> Jobs | None:
+    if not settings.jobs_table:
+        return None
+    return Jobs(
+        table=JobTable(clients.table, settings.jobs_table),
+        objects=Objects(clients.objects),
+        endpoint=AsyncEndpoint(clients.runtime, settings.async_endpoint),
+        folder=f"s3://{settings.jobs_bucket}/jobs",
+        ttl_seconds=settings.jobs_ttl_seconds,
+        now=time.time,
+    )

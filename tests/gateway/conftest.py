@@ -11,11 +11,14 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from specinfer_gateway.admission import Admission
-from specinfer_gateway.app import Gateway, build_app
+from specinfer_gateway.admission import Admission, ContentFilter
+from specinfer_gateway.api_keys import ApiKeys
+from specinfer_gateway.app import build_app
 from specinfer_gateway.cache import Cache
 from specinfer_gateway.cache_key import Deployment
+from specinfer_gateway.call import Gateway
 from specinfer_gateway.endpoint import Endpoint
+from specinfer_gateway.jobs import Jobs
 from specinfer_gateway.service import Service
 from specinfer_gateway.settings import Settings
 from specinfer_gateway.telemetry import NoTracer
@@ -128,6 +131,9 @@ class Caller:
     table: Any
     settings: Settings
     remaining_ms: int = 29_000
+    content_filter: ContentFilter | None = None
+    keys: ApiKeys | None = None
+    jobs: Jobs | None = None
 
     @property
     def service(self) -> Service:
@@ -143,9 +149,13 @@ class Caller:
             sleep=self.clock.sleep,
         )
 
+    @property
+    def gateway(self) -> Gateway:
+        admission = Admission(self.settings, self.content_filter)
+        return Gateway(self.settings, admission, self.service, self.keys, self.jobs, self.clock)
+
     def send(self, event: dict[str, Any]) -> Reply:
-        gateway = Gateway(self.settings, Admission(self.settings), self.service, self.clock)
-        answer = build_app(gateway)(event, Context(self.remaining_ms))
+        answer = build_app(self.gateway)(event, Context(self.remaining_ms))
         headers = {name: values[0] for name, values in answer["multiValueHeaders"].items()}
         return Reply(answer["statusCode"], headers, answer["body"] or "")
 
@@ -192,19 +202,31 @@ def settings() -> Settings:
     )
 
 
-@pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Callable[[str], Any]]:
+    """Clients of moto, in memory."""
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
     with mock_aws():
-        client = boto3.client("dynamodb", region_name="us-east-1")
-        client.create_table(
-            TableName=TABLE,
-            KeySchema=[{"AttributeName": "cache_key", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "cache_key", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
-        yield client
+        yield lambda service: boto3.client(service, region_name="us-east-1", **keys)
+
+
+@pytest.fixture(scope="module")
+def dynamodb(aws: Callable[[str], Any]) -> Any:
+    client = aws("dynamodb")
+    client.create_table(
+        TableName=TABLE,
+        KeySchema=[{"AttributeName": "cache_key", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "cache_key", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    return client
+
+
+@pytest.fixture
+def table(dynamodb: Any) -> Any:
+    for item in dynamodb.scan(TableName=TABLE)["Items"]:
+        dynamodb.delete_item(TableName=TABLE, Key={"cache_key": item["cache_key"]})
+    return dynamodb
 
 
 @pytest.fixture
