@@ -8,7 +8,7 @@ locals {
   # A generation may be streamed; with streaming off everything is buffered.
   generations = ["POST /generate", "POST /v1/chat/completions", "POST /v1/completions"]
   questions   = ["GET /v1/models"]
-  open        = ["GET /health"]
+  open        = ["GET /health", "GET /openapi.json"]
   jobs        = var.jobs ? ["POST /v1/jobs", "GET /v1/jobs/{id}", "DELETE /v1/jobs/{id}"] : []
 
   routes = {
