@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PROMPT ?= Explain in two sentences why the sky is blue.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-slow lint types bench clean
@@ -22,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP)  ## Create the virtual environment
 
 run: $(STAMP)  ## Answer a real prompt through the whole stack, then serve (ONCE=1: exit after it)
-	@$(BIN)/specinfer local up --prompt "$(PROMPT)" $(if $(ONCE),--once)
+	@$(BIN)/specinfer local up $(if $(PROMPT),--prompt "$(PROMPT)") $(if $(ONCE),--once)
 
 test: $(STAMP)  ## Run the tests
 	$(BIN)/python -m pytest -q $(ARGS)

@@ -19,9 +19,9 @@ SOURCES = {
 # Each layer may import itself, the ones above it in this list, and packages from elsewhere.
 LAYERS = [
     ["errors"],
-    ["config", "choices", "token_tree", "text"],
+    ["config", "choices", "token_tree", "text", "sampling"],
     ["request"],
-    ["warp"],
+    ["warp", "adjust"],
     ["kv_cache"],
     ["tree_attention"],
     ["llm", "verify"],

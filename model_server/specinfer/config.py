@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from specinfer.errors import ConfigError
 
-Verifier = Literal["auto", "naive", "multi_step"]
+Verifier = Literal["auto", "naive", "multi_step", "multi_step_wor", "traversal"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
 

@@ -22,11 +22,13 @@ from specinfer.errors import (
 )
 from specinfer.fingerprint import fingerprint
 from specinfer.llm import CausalLM, resolve_device
-from specinfer.request import Request, SamplingParams, Sink
+from specinfer.request import Request, Sink
+from specinfer.sampling import SamplingParams
 from specinfer.scheduler import Scheduler
 from specinfer.speculate import Speculator
 from specinfer.text import TextStream
 from specinfer.tokenizer import Tokenizer, has_tokenizer
+from specinfer.verify import draws_with_replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,7 @@ def _drafters(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> list
                 tokens=config.cache_tokens + config.max_batch * config.tree.nodes,
                 page_size=config.page_size,
                 prefill_rows=config.prefill_rows,
+                replacement=draws_with_replacement(config.verifier),
             )
         )
     if config.lookup:
@@ -208,7 +211,7 @@ def _check_vocabulary(folder: Path, ssm: CausalLM, llm: CausalLM, tokenizer: Tok
     if not has_tokenizer(folder):
         if ssm.vocab != llm.vocab:
             raise ModelFolderError(
-                f"{folder}: {ssm.vocab} tokens, the LLM has {llm.vocab}, and no tokenizer to compare"
+                f"{folder}: {ssm.vocab} tokens to the LLM's {llm.vocab}, no tokenizer to compare"
             )
         return
     own, llms = Tokenizer(folder).vocabulary(), tokenizer.vocabulary()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers.utils.logging import disable_progress_bar
 
 from specinfer.config import DType
 from specinfer.errors import ModelFolderError
@@ -75,9 +75,9 @@ class CausalLM:
     def load(cls, folder: Path, dtype: DType, device: torch.device) -> "CausalLM":
         """Load a folder with config.json and safetensors weights; raises ModelFolderError."""
         config = read_config(folder)
-        transformers.utils.logging.disable_progress_bar()
+        disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
-            model = AutoModelForCausalLM.from_pretrained(
+            model: torch.nn.Module = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=config,
                 dtype=resolve_dtype(dtype, device),
@@ -129,7 +129,8 @@ class CausalLM:
             logits_to_keep=plan.wanted,
             plan=plan,
         )
-        return output.logits[0].float()
+        logits: Tensor = output.logits[0]
+        return logits.float()
 
 
 def read_config(folder: Path) -> PretrainedConfig:

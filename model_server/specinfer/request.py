@@ -1,48 +1,15 @@
 """One request: what was asked, what has been emitted, and the figures of its speculation."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from specinfer.choices import Choices
-from specinfer.errors import ParameterError
+from specinfer.sampling import SamplingParams as SamplingParams
 from specinfer.text import Piece, TextStream
 
 FinishReason = Literal["length", "eos", "stop", "cancelled", "error"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """How to choose tokens.  Temperature 0 is greedy; top_k 0 and top_p 1 leave the law alone.
-
-    Raises ParameterError naming the field that is out of range.
-    """
-
-    max_new_tokens: int = 128
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
-
-    def __post_init__(self) -> None:
-        _require("max_new_tokens", self.max_new_tokens >= 1, self.max_new_tokens, "at least 1")
-        _require("temperature", 0 <= self.temperature <= 100, self.temperature, "in [0, 100]")
-        _require("top_k", self.top_k >= 0, self.top_k, "at least 0")
-        _require("top_p", 0 < self.top_p <= 1, self.top_p, "in (0, 1]")
-        _require("seed", self.seed is None or 0 <= self.seed < 2**63, self.seed, "in [0, 2^63)")
-        _require("stop", all(self.stop), self.stop, "free of empty strings")
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
-
-
-def _require(field_name: str, ok: bool, value: object, rule: str) -> None:
-    if not ok:
-        raise ParameterError(field_name, f"must be {rule}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +46,15 @@ class SpeculationStats:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's natural log-probability under the LLM itself, and the likeliest ones there."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
     """What one step adds to the answer; the last one carries finish_reason and stats."""
 
@@ -88,6 +64,7 @@ class Delta:
     stats: SpeculationStats | None
     prompt_tokens: int
     error: str | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()  # of `tokens`, where asked for
 
 
 Sink = Callable[[Delta], None]
@@ -161,6 +138,7 @@ class Request:
     tally: Tally = field(default_factory=Tally)
     cancelled: bool = False
     finish_reason: FinishReason | None = None
+    _logprobs: list[TokenLogprob] = field(default_factory=list)  # of tokens not shown yet
 
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt)
@@ -177,20 +155,18 @@ class Request:
             self.limit - len(self.tokens),
         )
 
-    def extend(self, tokens: list[int]) -> Delta:
+    def extend(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> Delta:
         """Append a step's tokens up to the first end of the answer, and say what became visible."""
         pieces: list[Piece] = []
+        self._logprobs.extend(logprobs)
         for token in tokens:
-            if token in self.eos and not self.params.ignore_eos:
-                self.finish_reason = "eos"
+            self.finish_reason = self._end_before(token)
+            if self.finish_reason is not None:
                 break
             self.tokens.append(token)
             pieces.append(self.text.push(token))
-            if self.text.stopped:
-                self.finish_reason = "stop"
-                break
-            if self.room <= 0:
-                self.finish_reason = "length"
+            self.finish_reason = self._end_after()
+            if self.finish_reason is not None:
                 break
         return self._delta(pieces)
 
@@ -203,13 +179,27 @@ class Request:
         """Return a last delta with the figures as they stand once its own step is counted."""
         return replace(delta, stats=self.tally.stats())
 
+    def _end_before(self, token: int) -> FinishReason | None:
+        """Tell whether token ends the answer without being part of it."""
+        if token in self.params.stop_token_ids:
+            return "stop"
+        return "eos" if token in self.eos and not self.params.ignore_eos else None
+
+    def _end_after(self) -> FinishReason | None:
+        if self.text.stopped:
+            return "stop"
+        return "length" if self.room <= 0 else None
+
     def _delta(self, pieces: list[Piece], error: str | None = None) -> Delta:
         over = self.finish_reason is not None
         if over:
             pieces.append(self.text.flush())
+        tokens = tuple(token for piece in pieces for token in piece.tokens)
+        shown, self._logprobs = self._logprobs[: len(tokens)], self._logprobs[len(tokens) :]
         return Delta(
             text="".join(piece.text for piece in pieces),
-            tokens=tuple(token for piece in pieces for token in piece.tokens),
+            tokens=tokens,
+            logprobs=tuple(shown),
             finish_reason=self.finish_reason,
             stats=self.tally.stats() if over else None,
             prompt_tokens=len(self.prompt),

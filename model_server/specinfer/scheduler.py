@@ -175,7 +175,7 @@ class Scheduler:
         if job.tree is None:
             return
         before = len(request.tokens)
-        delta = request.extend(outcome.tokens)
+        delta = request.extend(outcome.tokens, outcome.logprobs)
         self._count(job, outcome, len(request.tokens) - before)
         if request.finish_reason is not None:
             delta = request.with_stats(delta)

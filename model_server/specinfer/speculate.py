@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from specinfer.adjust import adjust
 from specinfer.config import Verifier
 from specinfer.draft.pool import Pool
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
 from specinfer.llm import CausalLM
-from specinfer.request import Request
-from specinfer.token_tree import TokenTree
+from specinfer.request import Request, TokenLogprob
+from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import Segment, chain, chain_and_tree, plan
 from specinfer.verify import verify
 
@@ -48,6 +50,7 @@ class Outcome:
 
     accepted: Sequence[int]
     tokens: list[int]
+    logprobs: Sequence[TokenLogprob] = ()
 
 
 class Speculator:
@@ -70,9 +73,8 @@ class Speculator:
         with _Clock(requests, "verify_ms"):
             rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
             sizes = [len(job.tree) if job.tree else 0 for job in jobs]
-            outcomes = [
-                self._verified(job, own) for job, own in zip(jobs, rows.split(sizes), strict=True)
-            ]
+            shares = zip(jobs, torch.split(rows, sizes), strict=True)
+            outcomes = [self._verified(job, own) for job, own in shares]
         with _Clock(requests, "commit_ms"):
             self.cache.commit([_commit(j, o) for j, o in zip(jobs, outcomes, strict=True)])
         return outcomes
@@ -81,8 +83,26 @@ class Speculator:
         if job.tree is None:
             return Outcome((), [])
         request, tree = job.request, job.tree
-        accepted, following = verify(tree, rows, request.params, request.choices, self._verifier)
-        return Outcome(accepted, [*(tree.tokens[node] for node in accepted), following])
+        paths = [tree.tokens_to(node) for node in range(len(tree))]
+        wanted = adjust(rows, request, paths)
+        accepted, following = verify(tree, wanted, request.params, request.choices, self._verifier)
+        tokens = [*(tree.tokens[node] for node in accepted), following]
+        if request.params.logprobs is None:
+            return Outcome(accepted, tokens)
+        return Outcome(accepted, tokens, _logprobs(rows[[ROOT, *accepted]], tokens, request))
+
+
+def _logprobs(rows: Tensor, tokens: list[int], request: Request) -> list[TokenLogprob]:
+    """Return what the LLM's own rows [len(tokens), V] say of the tokens that followed them."""
+    count = request.params.logprobs or 0
+    laws = rows.log_softmax(1)
+    best = laws.topk(count, dim=1)
+    own = laws.gather(1, torch.tensor(tokens, device=rows.device)[:, None])[:, 0].tolist()
+    tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [
+        TokenLogprob(token, logprob, tuple(zip(ids, values, strict=True)))
+        for token, logprob, (ids, values) in zip(tokens, own, tops, strict=True)
+    ]
 
 
 def _commit(job: Job, outcome: Outcome) -> Commit:

@@ -6,6 +6,7 @@ with the source of randomness replaced by one that takes every path (specinfer.t
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from specinfer.request import SamplingParams
 from specinfer.testing.law import exact_law
 from specinfer.testing.toy import TableModel, table_model
 from specinfer.token_tree import Draw, TokenTree
-from specinfer.verify import multi_step, verify
+from specinfer.verify import draws_with_replacement, multi_step, verify
 from specinfer.warp import warp
 
 SAMPLING = SamplingParams(temperature=1.0)
@@ -74,7 +75,7 @@ def worst_error(
     ssms: int = 0,
     lookups: int = 0,
     params: SamplingParams = SAMPLING,
-    verifier: str = "auto",
+    verifier: str = "multi_step",
     draw: Drawing = draw_children,
     seed: int = 0,
 ) -> float:
@@ -111,30 +112,39 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize("verifier", ["multi_step", "naive"])
+@pytest.mark.parametrize("verifier", ["multi_step", "naive", "multi_step_wor", "traversal"])
 @pytest.mark.parametrize("params", [SAMPLING, WARPED], ids=["plain", "warped"])
 @pytest.mark.parametrize(("vocab", "widths", "pool"), PROGRAMS)
 def test_joint_law_is_the_llms(
     vocab: int, widths: tuple[int, ...], pool: dict[str, int], params: SamplingParams, verifier: str
 ) -> None:
-    assert worst_error(vocab, widths, **pool, params=params, verifier=verifier) < 1e-12
+    draw = partial(draw_children, replacement=draws_with_replacement(verifier))  # type: ignore[arg-type]
+    assert worst_error(vocab, widths, **pool, params=params, verifier=verifier, draw=draw) < 1e-12
+
+
+def test_traversal_is_exact_on_draws_with_replacement_too() -> None:
+    for vocab, widths in ((3, (2,)), (2, (2, 1)), (2, (2, 2)), (3, (1, 1))):
+        assert worst_error(vocab, widths, ssms=1, verifier="traversal") < 1e-12
 
 
 def test_multi_step_rejects_no_more_than_naive_sampling() -> None:
     """Theorem 4.3, on the same independent draws."""
     for seed in range(5):
-        llm, ssm = table_model(4, 2 * seed), table_model(4, 2 * seed + 1)
-        rejected = {}
-        for verifier in ("naive", "multi_step"):
+        naive, multi = (rejection(seed, verifier) for verifier in ("naive", "multi_step"))
+        assert multi <= naive + 1e-12
 
-            def fails(choices: Choices, verifier: str = verifier) -> bool:
-                tree = grow(ssm, (2,), SAMPLING, choices, draw_children)
-                rows = torch.stack([llm(tuple(tree.tokens_to(n))).log() for n in range(len(tree))])
-                accepted, _ = verify(tree, rows, SAMPLING, choices, verifier)  # type: ignore[arg-type]
-                return not accepted
 
-            rejected[verifier] = exact_law(fails)[True]
-        assert rejected["multi_step"] <= rejected["naive"] + 1e-12
+def rejection(seed: int, verifier: str) -> float:
+    """Return how likely it is that neither of two draws of one SSM is accepted."""
+    llm, ssm = table_model(4, 2 * seed), table_model(4, 2 * seed + 1)
+
+    def fails(choices: Choices) -> bool:
+        tree = grow(ssm, (2,), SAMPLING, choices, draw_children)
+        rows = torch.stack([llm(tuple(tree.tokens_to(n))).log() for n in range(len(tree))])
+        accepted, _ = verify(tree, rows, SAMPLING, choices, verifier)  # type: ignore[arg-type]
+        return not accepted
+
+    return exact_law(fails)[True]
 
 
 # Each mistake below is one that published code makes; the law must show it.

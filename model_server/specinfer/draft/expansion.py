@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specinfer.adjust import adjust
 from specinfer.choices import Choices
 from specinfer.config import TreeShape
 from specinfer.kv_cache import CachedSequence, Commit, OutOfPagesError
 from specinfer.llm import CausalLM
-from specinfer.request import Request, SamplingParams
+from specinfer.request import Request
+from specinfer.sampling import SamplingParams
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import Segment, chain, plan
 from specinfer.warp import warp
@@ -48,6 +50,7 @@ class Expansion:
         tokens: int,
         page_size: int,
         prefill_rows: int,
+        replacement: bool = True,
     ) -> None:
         """Serve an LLM of vocab tokens, with a cache for the given number of tokens."""
         self.name = ssm.name
@@ -56,6 +59,7 @@ class Expansion:
         self._shape = shape
         self._vocab = vocab
         self._prefill_rows = prefill_rows
+        self._replacement = replacement
         self._drafts: dict[Request, _Draft] = {}
 
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
@@ -161,16 +165,24 @@ class Expansion:
         for draft in drafts:
             draft.computed = len(draft.tree)
         sizes = [len(draft.frontier) for draft in drafts]
-        return dict(zip(drafts, rows.split(sizes), strict=True))
+        return dict(zip(drafts, torch.split(rows, sizes), strict=True))
 
     def _grow(self, drafts: list[_Draft], rows: dict[_Draft, Tensor], width: int) -> None:
         """Draw width children under every frontier node; the new nodes become the frontier."""
         for draft in drafts:
-            before = len(draft.tree)
-            logits = _fitted(rows[draft], self._vocab)
-            request = draft.request
+            request, tree, before = draft.request, draft.tree, len(draft.tree)
+            paths = [tree.tokens_to(node) for node in draft.frontier]
+            logits = adjust(_fitted(rows[draft], self._vocab), request, paths)
             for node, row in zip(draft.frontier, logits, strict=True):
-                draw_children(draft.tree, node, row, width, request.params, request.choices)
+                draw_children(
+                    tree,
+                    node,
+                    row,
+                    width,
+                    request.params,
+                    request.choices,
+                    replacement=self._replacement,
+                )
             draft.frontier = range(before, len(draft.tree))
 
 
@@ -181,15 +193,32 @@ def draw_children(
     width: int,
     params: SamplingParams,
     choices: Choices,
+    *,
+    replacement: bool = True,
 ) -> None:
-    """Add width draws beneath node from the SSM's logits there, row [V]."""
+    """Add width draws beneath node from the SSM's logits there, row [V].
+
+    Without replacement fewer are drawn where the law has fewer tokens.
+    """
     if params.greedy:
         for token in row.topk(min(width, len(row))).indices.tolist():
             tree.add(node, token)
         return
     law = warp(row[None], params)[0]
+    gone: tuple[int, ...] = ()
+    rest = law
     for _ in range(width):
-        tree.add(node, choices.draw(law), law)
+        token = choices.draw(rest)
+        tree.add(node, token, law, without=gone)
+        if replacement:
+            continue
+        gone = (*gone, token)
+        rest = rest.clone()
+        rest[token] = 0
+        left = rest.sum()
+        if left <= 0:
+            return
+        rest = rest / left
 
 
 def _fitted(rows: Tensor, vocab: int) -> Tensor:

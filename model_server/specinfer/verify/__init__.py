@@ -4,11 +4,12 @@ from torch import Tensor
 
 from specinfer.choices import Choices
 from specinfer.config import Verifier
-from specinfer.request import SamplingParams
+from specinfer.sampling import SamplingParams
 from specinfer.token_tree import TokenTree
 from specinfer.verify.greedy import verify_greedy
 from specinfer.verify.multi_step import verify_multi_step
 from specinfer.verify.naive import verify_naive
+from specinfer.verify.traversal import verify_traversal
 from specinfer.warp import warp
 
 
@@ -18,15 +19,30 @@ def verify(
     """Return the accepted nodes, root excluded, and the token that follows them.
 
     rows [N, V] are the LLM's logits after each node, float32.  Temperature 0 is always greedy.
-    `auto` is naive for trees of point masses, where it accepts as often as multi_step and the
-    answer to a seed does not depend on the drafts, and multi_step elsewhere.
+    `auto` is naive for trees of point masses, where the answer to a seed does not depend on the
+    drafts, and traversal elsewhere.  How children are drawn goes with the verifier: see
+    draws_with_replacement.
     """
     if params.greedy:
         return verify_greedy(tree, rows)
     laws = warp(rows, params)
     if verifier == "naive" or (verifier == "auto" and tree.point_masses_only):
         return verify_naive(tree, laws, choices)
+    if verifier in ("auto", "traversal"):
+        return verify_traversal(tree, laws, choices)
     return verify_multi_step(tree, laws, choices)
 
 
-__all__ = ["verify", "verify_greedy", "verify_multi_step", "verify_naive"]
+def draws_with_replacement(verifier: Verifier) -> bool:
+    """Tell how an SSM's children are to be drawn: the paper's way only for the paper's walk."""
+    return verifier == "multi_step"
+
+
+__all__ = [
+    "draws_with_replacement",
+    "verify",
+    "verify_greedy",
+    "verify_multi_step",
+    "verify_naive",
+    "verify_traversal",
+]
