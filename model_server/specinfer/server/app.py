@@ -23,6 +23,7 @@ from specinfer.server.http import (
     read_body,
     while_connected,
 )
+from specinfer.server.openapi import describe
 from specinfer.server.report import Caller
 from specinfer.server.service import Entry, Exchange, RefusedError, Service
 from specinfer.server.sse import Framing
@@ -52,15 +53,18 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(InflightLimit, limit=service.settings.max_inflight)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected)
+    describe(app)
     return app
 
 
 def _health(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.api_route("/ping", methods=["GET", "POST"])
     async def ping() -> Response:
         return Response(status_code=PING_STATUS[service.backend.state])
+
+    router.add_api_route("/ping", ping, methods=["GET"], name="ping")
+    router.add_api_route("/ping", ping, methods=["POST"], name="ping by POST")
 
     @router.get("/v1/models")
     async def models() -> Response:
