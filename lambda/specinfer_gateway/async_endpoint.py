@@ -61,8 +61,7 @@ class Objects:
         try:
             body: bytes = self.client.get_object(**_place(address))["Body"].read()
         except ClientError as error:
-            # Without ListBucket, S3 answers 403 for a key that does not exist.
-            if error.response["Error"]["Code"] in ("NoSuchKey", "404", "AccessDenied"):
+            if error.response["Error"]["Code"] == "NoSuchKey":
                 return None
             raise unavailable() from error
         except BotoCoreError as error:

@@ -10,20 +10,20 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from specinfer_gateway.settings import Settings
-
 
 class Clients:
     """Clients that are made when first used."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._session = boto3.Session()
 
     @cached_property
     def runtime(self) -> Any:
-        """SageMaker Runtime: one attempt, and no wait beyond the longest deadline."""
-        return self._client("sagemaker-runtime", 1, self._settings.deadline_seconds)
+        """SageMaker Runtime: one attempt; SageMaker itself gives up at 60 s.
+
+        https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html
+        """
+        return self._client("sagemaker-runtime", 1, 70.0)
 
     @cached_property
     def table(self) -> Any:

@@ -32,6 +32,7 @@ class Dialect:
     unwrap: Callable[[Any], Document | None]
     finish: Callable[[Document], Mapping[str, Any]]
     speculation: Callable[[Document], Any]
+    ended: Callable[[bytes], bool]  # whether a stream's event is its last one
 
     def read(self, raw: bytes) -> Document | None:
         """Return the answer in an endpoint's or a kept document, None when it is not one."""
@@ -85,6 +86,18 @@ def _details(answer: Document) -> Mapping[str, Any]:
     return answer.get("details") or {}
 
 
+def _openai_ended(event: bytes) -> bool:
+    """OpenAI's streams close with a mark, unless an error closed them."""
+    return event.rstrip().endswith(b"data: [DONE]") or b'data: {"error"' in event
+
+
+def _tgi_ended(event: bytes) -> bool:
+    """TGI's last event holds the whole text; the others hold null."""
+    return event.count(b'"generated_text": null') + event.count(b'"generated_text":null') < (
+        event.count(b"data:")
+    )
+
+
 CHAT = Dialect(
     name="chat",
     route="/v1/chat/completions",
@@ -99,6 +112,7 @@ CHAT = Dialect(
     unwrap=_openai_document,
     finish=lambda answer: answer["choices"][0],
     speculation=lambda answer: (answer.get("usage") or {}).get("speculation"),
+    ended=_openai_ended,
 )
 COMPLETIONS = Dialect(
     name="completions",
@@ -114,6 +128,7 @@ COMPLETIONS = Dialect(
     unwrap=_openai_document,
     finish=lambda answer: answer["choices"][0],
     speculation=lambda answer: (answer.get("usage") or {}).get("speculation"),
+    ended=_openai_ended,
 )
 GENERATE = Dialect(
     name="generate",
@@ -129,5 +144,6 @@ GENERATE = Dialect(
     unwrap=_tgi_document,
     finish=_details,
     speculation=lambda answer: _details(answer).get("speculation"),
+    ended=_tgi_ended,
 )
 DIALECTS = (CHAT, COMPLETIONS, GENERATE)

@@ -43,16 +43,14 @@ class Endpoint:
         return _explained(lambda: within(seconds, call))
 
     def stream(self, body: bytes, deadline: Deadline, trace: str = "") -> Iterator[bytes]:
-        """Yield the container's stream; raises GatewayError before or between the parts."""
-        response = _explained(
-            lambda: within(
-                deadline.left(),
-                lambda: self.client.invoke_endpoint_with_response_stream(
-                    **self._arguments(body, trace)
-                ),
-            )
-        )
-        return _parts(iter(response["Body"]), deadline)
+        """Yield the container's stream, begun before this returns; raises GatewayError."""
+
+        def call() -> Any:
+            arguments = self._arguments(body, trace)
+            return self.client.invoke_endpoint_with_response_stream(**arguments)["Body"]
+
+        events = _explained(lambda: within(deadline.left(), call))
+        return _parts(events, deadline)
 
     def _arguments(self, body: bytes, trace: str) -> dict[str, Any]:
         arguments: dict[str, Any] = {
@@ -71,23 +69,14 @@ def _explained(call: Callable[[], Result]) -> Result:
         raise explain(error) from error
 
 
-def _parts(events: Iterator[Any], deadline: Deadline) -> Iterator[bytes]:
-    """Yield the bytes of each event, every one of them before the deadline."""
-    while True:
-        try:
-            event = within(deadline.left(), lambda: next(events, None))
-        except Exception as error:
-            raise explain(error) from error
-        if event is None:
-            return
-        part = event.get("PayloadPart")
-        if part is None:
-            raise _broken(event)
-        yield part["Bytes"]
-
-
-def _broken(event: Any) -> GatewayError:
-    error = event.get("ModelStreamError") or {}
-    if error.get("ErrorCode") == "ModelInvocationTimeExceeded":
-        return GatewayError(504, "timeout", "the model did not finish in time")
-    return GatewayError(502, "stream_broken", "the model's answer broke off")
+def _parts(events: Any, deadline: Deadline) -> Iterator[bytes]:
+    """Yield the bytes of each event; closes the stream, so that the container stops early."""
+    waiting = iter(events)
+    try:
+        while True:
+            event = _explained(lambda: within(deadline.left(), lambda: next(waiting, None)))
+            if event is None:
+                return
+            yield event["PayloadPart"]["Bytes"]
+    finally:
+        events.close()

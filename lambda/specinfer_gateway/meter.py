@@ -2,14 +2,12 @@
 
 from aws_lambda_powertools.metrics import Metrics, MetricUnit
 
-NAMESPACE = "SpecInfer"
-
 
 class EmfMeter:
     """Collects a request's figures; flush writes them."""
 
-    def __init__(self, service: str) -> None:
-        self._metrics = Metrics(namespace=NAMESPACE, service=service)
+    def __init__(self, namespace: str, service: str) -> None:
+        self._metrics = Metrics(namespace=namespace, service=service)
 
     def add(self, name: str, value: float = 1, unit: str = "Count") -> None:
         """Add a figure; unit is one of CloudWatch's names."""

@@ -75,8 +75,7 @@ def document() -> Document:
         "openapi": "3.1.0",
         "info": {"title": "SpecInfer gateway", "version": "1"},
         "security": [{"ApiKey": []}, {"Bearer": []}],
-        "paths": {dialect.route: {"post": _generation(dialect)} for dialect in DIALECTS}
-        | _others(),
+        "paths": generations | _others(),
         "components": components,
     }
 

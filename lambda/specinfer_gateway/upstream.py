@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
+from urllib3.exceptions import HTTPError
 
 from specinfer_gateway.deadline import DeadlineError
 from specinfer_gateway.errors import GatewayError
@@ -32,6 +33,8 @@ def explain(error: Exception) -> GatewayError:
         return _explain_service(error)
     if isinstance(error, BotoCoreError):
         return GatewayError(503, "endpoint_unavailable", UNAVAILABLE, retry_after=5)
+    if isinstance(error, HTTPError):  # urllib3's: a connection that broke within an answer
+        return _broken()
     raise error
 
 
@@ -41,6 +44,10 @@ def _explain_service(error: ClientError) -> GatewayError:
     code, message = str(detail.get("Code") or ""), str(detail.get("Message") or "")
     if code == "ModelError":
         return _explain_model(response)
+    if code == "ModelStreamError":
+        # botocore keeps the message and drops ErrorCode, which would tell the two apart.
+        late = "timed out" in message
+        return explain(DeadlineError()) if late else _broken()
     if code in ("ValidationError", "ValidationException"):
         return _explain_validation(message)
     return SERVICE.get(code, _internal)()
@@ -105,12 +112,17 @@ def _unavailable() -> GatewayError:
     return GatewayError(503, "upstream_unavailable", UNAVAILABLE, retry_after=5)
 
 
+def _broken() -> GatewayError:
+    return GatewayError(502, "stream_broken", "the model's answer broke off")
+
+
 def _upstream() -> GatewayError:
     return GatewayError(502, "upstream_error", FAILED)
 
 
 SERVICE = {
     "ModelNotReadyException": _not_ready,
+    "InternalStreamFailure": _broken,
     "ThrottlingException": _throttled,
     "TooManyRequestsException": _throttled,
     "ServiceUnavailable": _unavailable,

@@ -17,18 +17,33 @@ from specinfer_gateway.endpoint import Endpoint
 from specinfer_gateway.job_table import JobTable
 from specinfer_gateway.jobs import Jobs
 from specinfer_gateway.meter import EmfMeter
+from specinfer_gateway.report import Reporter
 from specinfer_gateway.service import Service
 from specinfer_gateway.settings import Settings, from_environment
-from specinfer_gateway.shield import Handler, Shield
+from specinfer_gateway.shield import Shield
+from specinfer_gateway.stream_app import StreamApp
 from specinfer_gateway.telemetry import Meter, NoTracer
 
-SERVICE = "gateway"
+SERVICE, NAMESPACE = "gateway", "SpecInfer"
 
 
-def build(environment: Mapping[str, str]) -> Handler:
-    """Return the Lambda handler; raises SettingsError."""
+def build(environment: Mapping[str, str]) -> Shield:
+    """Return the handler of buffered events; raises SettingsError."""
+    gateway, reporter = _gateway(environment)
+    return Shield(build_app(gateway), reporter, gateway.jobs, gateway.settings.cors_origin)
+
+
+def build_streaming(environment: Mapping[str, str]) -> StreamApp:
+    """Return what answers every event as a stream; raises SettingsError."""
+    gateway, reporter = _gateway(environment)
+    buffered = Shield(build_app(gateway), reporter, gateway.jobs, gateway.settings.cors_origin)
+    return StreamApp(gateway, buffered, reporter)
+
+
+def _gateway(environment: Mapping[str, str]) -> tuple[Gateway, Reporter]:
     settings = from_environment(environment)
-    clients, meter = Clients(settings), EmfMeter(SERVICE)
+    namespace = environment.get("POWERTOOLS_METRICS_NAMESPACE", NAMESPACE)
+    clients, meter = Clients(), EmfMeter(namespace, SERVICE)
     gateway = Gateway(
         settings=settings,
         admission=Admission(settings, load_filter(settings.content_filter)),
@@ -37,7 +52,7 @@ def build(environment: Mapping[str, str]) -> Handler:
         jobs=_jobs(settings, clients),
         clock=time.monotonic,
     )
-    return Shield(build_app(gateway), gateway, Logger(service=SERVICE), meter)
+    return gateway, Reporter(Logger(service=SERVICE), meter)
 
 
 def _service(settings: Settings, clients: Clients, meter: Meter) -> Service:

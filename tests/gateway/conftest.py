@@ -59,7 +59,7 @@ class FakeRuntime:
         self.calls.append(arguments)
         if self.script:
             self.script(json.loads(arguments["Body"]))
-        return {"Body": iter(self.events)}
+        return {"Body": self.events}
 
     def fail(self, code: str, message: str | None = "", **more: Any) -> None:
         """Let every call end with this botocore error."""
