@@ -19,7 +19,7 @@ SOURCES = {
 # Each layer may import itself, the ones above it in this list, and packages from elsewhere.
 LAYERS = [
     ["errors"],
-    ["config", "choices", "token_tree", "text", "sampling"],
+    ["config", "choices", "token_tree", "text", "sampling", "cost_model"],
     ["request"],
     ["warp", "adjust"],
     ["kv_cache"],
@@ -29,6 +29,7 @@ LAYERS = [
     ["speculate"],
     ["scheduler"],
     ["fingerprint", "tokenizer"],
+    ["assembly"],
     ["engine"],
     ["model_store"],
     ["generate", "server"],

@@ -55,6 +55,7 @@ class EngineConfig:
     tree: TreeShape = TreeShape((1, 1, 3, 1, 1, 1, 1, 1))  # the paper's, for every SSM
     lookup_depth: int = 8
     lookup_nodes: int = 12  # each of look-up and n-gram may add so many
+    adaptive: bool = True  # verify only what pays for itself by the measured costs
     verifier: Verifier = "auto"
     dtype: DType = "auto"
     device: str = "auto"

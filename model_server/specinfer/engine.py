@@ -3,21 +3,15 @@
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
+from specinfer.assembly import assemble
 from specinfer.choices import SeededChoices
 from specinfer.config import EngineConfig
-from specinfer.draft.drafter import Drafter
-from specinfer.draft.expansion import Expansion
-from specinfer.draft.lookup import PromptLookup
-from specinfer.draft.ngram import NGram
-from specinfer.draft.pool import Pool
 from specinfer.errors import (
     ContextLengthError,
     EngineDeadError,
-    ModelFolderError,
     ParameterError,
 )
 from specinfer.fingerprint import fingerprint
@@ -27,8 +21,7 @@ from specinfer.sampling import SamplingParams
 from specinfer.scheduler import Scheduler
 from specinfer.speculate import Speculator
 from specinfer.text import TextStream
-from specinfer.tokenizer import Tokenizer, has_tokenizer
-from specinfer.verify import draws_with_replacement
+from specinfer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +78,7 @@ class Engine:
         device = resolve_device(config.device)
         llm = CausalLM.load(config.model, config.dtype, device)
         tokenizer = Tokenizer(config.model)
-        speculator = Speculator(
-            llm,
-            llm.new_cache(tokens=config.cache_tokens, page_size=config.page_size),
-            Pool(_drafters(config, llm, tokenizer)),
-            config.verifier,
-        )
+        speculator = assemble(config, llm, tokenizer)
         return cls(
             speculator,
             tokenizer,
@@ -181,40 +169,3 @@ class Engine:
         with self._work:
             self._work.wait_for(lambda: self._closing or self._scheduler.busy)
             return not self._closing
-
-
-def _drafters(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> list[Drafter]:
-    """Build the pool that the configuration asks for."""
-    drafters: list[Drafter] = []
-    for folder in config.ssms:
-        ssm = CausalLM.load(folder, config.dtype, llm.device)
-        _check_vocabulary(folder, ssm, llm, tokenizer)
-        drafters.append(
-            Expansion(
-                ssm,
-                config.tree,
-                vocab=llm.vocab,
-                tokens=config.cache_tokens + config.max_batch * config.tree.nodes,
-                page_size=config.page_size,
-                prefill_rows=config.prefill_rows,
-                replacement=draws_with_replacement(config.verifier),
-            )
-        )
-    if config.lookup:
-        drafters.append(PromptLookup(depth=config.lookup_depth, nodes=config.lookup_nodes))
-        drafters.append(NGram(depth=config.lookup_depth, nodes=config.lookup_nodes))
-    return drafters
-
-
-def _check_vocabulary(folder: Path, ssm: CausalLM, llm: CausalLM, tokenizer: Tokenizer) -> None:
-    """Refuse an SSM whose token ids mean something else; padding and added tokens may differ."""
-    if not has_tokenizer(folder):
-        if ssm.vocab != llm.vocab:
-            raise ModelFolderError(
-                f"{folder}: {ssm.vocab} tokens to the LLM's {llm.vocab}, no tokenizer to compare"
-            )
-        return
-    own, llms = Tokenizer(folder).vocabulary(), tokenizer.vocabulary()
-    shared = own.keys() & llms.keys()
-    if len(shared) < 0.9 * len(llms) or any(own[token] != llms[token] for token in shared):
-        raise ModelFolderError(f"{folder}: its tokenizer is not the LLM's, which an SSM needs")

@@ -111,7 +111,8 @@ class Scheduler:
         """Give each running request its rows of this step."""
         chunks = self._chunks()
         ready = [entry for entry, chunk in chunks.items() if len(chunk) == len(entry.pending)]
-        trees = self._speculator.draft([entry.request for entry in ready])
+        rows = sum(len(chunk) for chunk in chunks.values())
+        trees = self._speculator.draft([entry.request for entry in ready], rows)
         tree_of = dict(zip(ready, trees, strict=True))
         jobs: list[Job] = []
         for entry, chunk in chunks.items():

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specinfer.adjust import adjust
 from specinfer.config import Verifier
+from specinfer.cost_model import CostModel
 from specinfer.draft.pool import Pool
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
 from specinfer.llm import CausalLM
@@ -56,28 +57,48 @@ class Outcome:
 class Speculator:
     """The LLM, its cache, and the pool of drafters."""
 
-    def __init__(self, llm: CausalLM, cache: KVCache, pool: Pool, verifier: Verifier) -> None:
+    def __init__(
+        self,
+        llm: CausalLM,
+        cache: KVCache,
+        pool: Pool,
+        verifier: Verifier,
+        cost: CostModel | None = None,
+    ) -> None:
+        """The cost model, if any, is kept true by every pass."""
         self.llm = llm
+        self._cost = cost
         self.cache = cache
         self.pool = pool
         self._verifier: Verifier = verifier
 
-    def draft(self, requests: Sequence[Request]) -> list[TokenTree]:
-        """Propose a tree for each request."""
+    def draft(self, requests: Sequence[Request], rows: int) -> list[TokenTree]:
+        """Propose a tree for each request, to be verified beside so many rows."""
         with _Clock(requests, "ssm_ms"):
-            return self.pool.propose(requests)
+            return self.pool.propose(requests, rows)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Verify the jobs' trees, whose rows are reserved; None of a job's tokens may be lost."""
         requests = [job.request for job in jobs]
         with _Clock(requests, "verify_ms"):
-            rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
+            rows = self._forward(jobs)
             sizes = [len(job.tree) if job.tree else 0 for job in jobs]
             shares = zip(jobs, torch.split(rows, sizes), strict=True)
             outcomes = [self._verified(job, own) for job, own in shares]
         with _Clock(requests, "commit_ms"):
             self.cache.commit([_commit(j, o) for j, o in zip(jobs, outcomes, strict=True)])
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                if job.tree is not None:
+                    self.pool.observe(job.request, job.tree, list(outcome.accepted))
         return outcomes
+
+    def _forward(self, jobs: Sequence[Job]) -> Tensor:
+        started = time.perf_counter()
+        rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
+        if self._cost is not None and all(job.tree for job in jobs):
+            spent = (time.perf_counter() - started) * 1e3
+            self._cost.observe(sum(job.rows for job in jobs), spent)
+        return rows
 
     def _verified(self, job: Job, rows: Tensor) -> Outcome:
         if job.tree is None:

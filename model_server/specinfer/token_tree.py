@@ -28,6 +28,7 @@ class Draw:
     law: Tensor | None
     drafter: int = 0  # position in the pool: who is credited
     without: tuple[int, ...] = ()
+    key: int = 0  # what the drafter's record of acceptance is kept by
 
     def proposal(self) -> Tensor | None:
         """Return the law this very draw followed, [V], or None for a point mass."""
@@ -62,6 +63,7 @@ class TokenTree:
         *,
         drafter: int = 0,
         without: tuple[int, ...] = (),
+        key: int = 0,
     ) -> int:
         """Record a draw beneath parent and return its node, an old one where the path exists."""
         node = self._children.setdefault((parent, token), len(self.tokens))
@@ -69,7 +71,7 @@ class TokenTree:
             self.tokens.append(token)
             self.parents.append(parent)
             self.draws.append([])
-        self.draws[parent].append(Draw(node, law, drafter, without))
+        self.draws[parent].append(Draw(node, law, drafter, without, key))
         return node
 
     def child(self, parent: int, token: int) -> int | None:

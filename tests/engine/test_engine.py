@@ -48,6 +48,24 @@ def test_greedy_output_is_plain_decodings(ask, tiny, kind) -> None:
             assert got.tokens == plain(tiny[kind], ids, 24), (settings, prompt)
 
 
+def test_adaptive_trees_are_lossless_in_a_batch(ask, tiny) -> None:
+    asked = ask(ssms=(tiny["ssm"],), adaptive=True, max_batch=4)
+    prompts = [asked.engine.encode(p) for p in PROMPTS]
+    for _ in range(2):
+        waiting = [asked.submit(ids, max_new_tokens=24, ignore_eos=True)[1] for ids in prompts]
+        for ids, deltas in zip(prompts, waiting, strict=True):
+            assert asked.gather(deltas).tokens == plain(tiny["llama"], ids, 24)
+
+
+def test_a_seeded_sampled_answer_repeats_itself_with_adaptive_ssms(ask, tiny) -> None:
+    asked = ask(ssms=(tiny["ssm"],), adaptive=True, lookup=False)
+    answers = [
+        asked("abc", max_new_tokens=30, temperature=1.0, seed=5, ignore_eos=True).tokens
+        for _ in range(3)
+    ]
+    assert answers[0] == answers[1] == answers[2]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_tree_shape_is_legal_and_lossless(ask, tiny, shape) -> None:
     asked = ask(ssms=(tiny["llama"], tiny["ssm"]), tree=TreeShape.parse(shape))

@@ -69,7 +69,14 @@ def test_joint_law_is_the_llms(folders, widths, ssms, lookup) -> None:
 
     def program(choices: Choices) -> tuple[int, ...]:
         drafters: list[Drafter] = [
-            Expansion(ssm, TreeShape(widths), vocab=VOCAB, tokens=64, page_size=4, prefill_rows=64)
+            Expansion(
+                ssm,
+                ssm.new_cache(tokens=64, page_size=4),
+                TreeShape(widths),
+                vocab=VOCAB,
+                prefill_rows=64,
+                replacement=False,
+            )
             for ssm in pool
         ]
         if lookup:

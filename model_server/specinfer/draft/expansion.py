@@ -14,13 +14,16 @@ from torch import Tensor
 from specinfer.adjust import adjust
 from specinfer.choices import Choices
 from specinfer.config import TreeShape
-from specinfer.kv_cache import CachedSequence, Commit, OutOfPagesError
+from specinfer.draft.depth import DepthPlanner
+from specinfer.kv_cache import CachedSequence, Commit, KVCache, OutOfPagesError
 from specinfer.llm import CausalLM
 from specinfer.request import Request
 from specinfer.sampling import SamplingParams
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import Segment, chain, plan
 from specinfer.warp import warp
+
+SHARES = 10  # steps in which an SSM's own confidence in a token is told apart
 
 
 @dataclass(slots=True, eq=False)
@@ -32,10 +35,11 @@ class _Draft:
     tree: TokenTree
     computed: int = 1  # nodes of the tree whose keys and values are in the cache, root included
     frontier: Sequence[int] = ()  # nodes whose children are drawn next
+    limit: int = 0  # levels to draft
 
     @property
     def depth(self) -> int:
-        return self.request.room - 1
+        return min(self.limit, self.request.room - 1)
 
 
 class Expansion:
@@ -44,26 +48,28 @@ class Expansion:
     def __init__(
         self,
         ssm: CausalLM,
+        cache: KVCache,
         shape: TreeShape,
         *,
         vocab: int,
-        tokens: int,
-        page_size: int,
         prefill_rows: int,
         replacement: bool = True,
+        planner: DepthPlanner | None = None,
     ) -> None:
-        """Serve an LLM of vocab tokens, with a cache for the given number of tokens."""
+        """Serve an LLM of vocab tokens; the planner, if any, chooses how deep to draft."""
         self.name = ssm.name
-        self.cache = ssm.new_cache(tokens=tokens, page_size=page_size)
+        self.cache = cache
         self._ssm = ssm
         self._shape = shape
         self._vocab = vocab
         self._prefill_rows = prefill_rows
         self._replacement = replacement
+        self._planner = planner
         self._drafts: dict[Request, _Draft] = {}
 
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
-        drafts = [self._resume(request) for request in requests]
+        depth = self._planner.depth(requests) if self._planner else len(self._shape.widths)
+        drafts = [self._resume(request, depth) for request in requests]
         live = [draft for draft in drafts if draft is not None]
         rows = self._catch_up(live)
         for level, width in enumerate(self._shape.widths):
@@ -76,16 +82,34 @@ class Expansion:
             for draft, request in zip(drafts, requests, strict=True)
         ]
 
+    def observe(self, request: Request, tree: TokenTree, accepted: Sequence[int]) -> None:
+        """Learn how deep drafting has paid: what of the merged tree's path was in ours."""
+        draft = self._drafts.get(request)
+        if draft is None or self._planner is None or len(draft.tree) == 1:
+            return
+        own, node = [], ROOT
+        for token in (tree.tokens[n] for n in accepted):
+            child = draft.tree.child(node, token)
+            if child is None:
+                break
+            own.append(child)
+            node = child
+        self._planner.observe(draft.tree, own)
+
     def forget(self, request: Request) -> None:
         draft = self._drafts.pop(request, None)
         if draft is not None:
             self.cache.release(draft.sequence)
 
-    def _resume(self, request: Request) -> _Draft | None:
+    def _resume(self, request: Request, depth: int) -> _Draft | None:
         """Keep what the cache already has for the request; None where the SSM must sit out.
 
-        It sits out beyond its own context and while its cache is full.
+        It sits out beyond its own context, while its cache is full, and when depth is 0.  An
+        answer that is to repeat itself from a seed gets the same tree whatever the depth.
         """
+        depth = len(self._shape.widths) if self._repeatable(request) else depth
+        if depth == 0:
+            return None
         draft = self._drafts.get(request)
         if draft is None:
             sequence = self.cache.open(request.tokens)
@@ -94,7 +118,7 @@ class Expansion:
         else:
             self._commit_accepted(draft)
         draft.tree = TokenTree.rooted_at(request.tokens[-1])
-        draft.computed, draft.frontier = 1, (ROOT,)
+        draft.computed, draft.frontier, draft.limit = 1, (ROOT,), depth
         new = len(request.tokens) - draft.sequence.length + self._shape.nodes
         if len(request.tokens) + len(self._shape.widths) > self._ssm.max_context:
             return None
@@ -104,6 +128,9 @@ class Expansion:
             self.forget(request)
             return None
         return draft
+
+    def _repeatable(self, request: Request) -> bool:
+        return request.params.seed is not None and not request.params.greedy
 
     def _commit_accepted(self, draft: _Draft) -> None:
         """Commit the nodes of the last tree that became output, as far as they were computed.
@@ -201,8 +228,9 @@ def draw_children(
     Without replacement fewer are drawn where the law has fewer tokens.
     """
     if params.greedy:
-        for token in row.topk(min(width, len(row))).indices.tolist():
-            tree.add(node, token)
+        best = row.softmax(0).topk(min(width, len(row)))
+        for token, share in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            tree.add(node, token, key=int(share * SHARES))
         return
     law = warp(row[None], params)[0]
     gone: tuple[int, ...] = ()

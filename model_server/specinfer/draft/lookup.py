@@ -23,14 +23,14 @@ class _Index:
                 self.ends.setdefault(tuple(tokens[end - length : end]), []).append(end)
         self.seen = len(tokens)
 
-    def matches(self, tokens: list[int]) -> list[int]:
-        """Return the earlier places where the last tokens stood: longest, then latest first."""
-        found: dict[int, None] = {}
+    def matches(self, tokens: list[int]) -> dict[int, int]:
+        """Return where the last tokens stood before, longest, then latest first, and how many."""
+        found: dict[int, int] = {}
         for length in range(min(LONGEST, len(tokens)), 0, -1):
             for end in reversed(self.ends.get(tuple(tokens[-length:]), ())):
                 if end < len(tokens):
-                    found[end] = None
-        return list(found)
+                    found.setdefault(end, length)
+        return found
 
 
 class PromptLookup:
@@ -46,6 +46,9 @@ class PromptLookup:
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
         return [self._propose(request) for request in requests]
 
+    def observe(self, request: Request, tree: TokenTree, accepted: Sequence[int]) -> None:
+        """There is nothing to learn here that the tokens themselves do not tell."""
+
     def forget(self, request: Request) -> None:
         self._indices.pop(request, None)
 
@@ -55,20 +58,23 @@ class PromptLookup:
         index.update(tokens)
         tree = TokenTree.rooted_at(tokens[-1])
         depth = min(self._depth, request.room - 1)
-        for end in index.matches(tokens):
+        for end, agreed in index.matches(tokens).items():
             if len(tree) > self._nodes:
                 break
-            _graft(tree, tokens[end : end + depth], self._nodes)
+            _graft(tree, tokens[end : end + depth], self._nodes, agreed)
         return tree
 
 
-def _graft(tree: TokenTree, continuation: list[int], nodes: int) -> None:
-    """Add a path beneath the root as far as the budget of nodes goes."""
+def _graft(tree: TokenTree, continuation: list[int], nodes: int, agreed: int) -> None:
+    """Add a path beneath the root as far as the budget of nodes goes.
+
+    A node's chance is known by how many tokens agree once the path to it has stood.
+    """
     node = ROOT
-    for token in continuation:
+    for depth, token in enumerate(continuation):
         known = tree.child(node, token)
         if known is None:
             if len(tree) > nodes:
                 return
-            known = tree.add(node, token)
+            known = tree.add(node, token, key=agreed + depth)
         node = known

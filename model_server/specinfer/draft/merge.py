@@ -22,5 +22,6 @@ def merge(trees: Sequence[TokenTree]) -> TokenTree:
                     draw.law,
                     drafter=drafter,
                     without=draw.without,
+                    key=draw.key,
                 )
     return merged

@@ -9,6 +9,9 @@ from specinfer.token_tree import ROOT, TokenTree
 
 LONGEST = 3  # tokens of context; shorter ones are the fall-back
 FOLLOWERS = 4  # tokens remembered for a context
+SHARES = 4  # steps in which a follower's relative frequency is told apart
+
+Growth = tuple[float, int, int, list[int], int]  # -share, parent, depth left, path, key
 
 
 class NGram:
@@ -32,6 +35,9 @@ class NGram:
         for request in requests:
             self._learn(request)
         return trees
+
+    def observe(self, request: Request, tree: TokenTree, accepted: Sequence[int]) -> None:
+        """There is nothing to learn here that the tokens themselves do not tell."""
 
     def forget(self, request: Request) -> None:
         self._learn(request)
@@ -58,32 +64,34 @@ class NGram:
         tree = TokenTree.rooted_at(request.tokens[-1])
         depth = min(self._depth, request.room - 1)
         recent = request.tokens[-LONGEST:]
-        heap: list[tuple[float, int, int, list[int]]] = []
+        heap: list[Growth] = []
         self._push_followers(heap, 1.0, ROOT, recent, depth)
         while heap and len(tree) <= self._nodes:
-            share, parent, left, context = heapq.heappop(heap)
-            node = tree.add(parent, context[-1])
+            share, parent, left, context, key = heapq.heappop(heap)
+            node = tree.add(parent, context[-1], key=key)
             self._push_followers(heap, -share, node, context, left - 1)
         return tree
 
     def _push_followers(
         self,
-        heap: list[tuple[float, int, int, list[int]]],
+        heap: list[Growth],
         share: float,
         node: int,
         context: list[int],
         left: int,
     ) -> None:
-        followers = self._followers(context) if left > 0 else {}
+        length, followers = self._followers(context) if left > 0 else (0, {})
         total = sum(followers.values())
         for token, count in followers.items():
             path = [*context, token][-LONGEST:]
-            heapq.heappush(heap, (-share * count / (total + 1), node, left, path))
+            part = count / (total + 1)
+            key = length * SHARES + int(part * SHARES)
+            heapq.heappush(heap, (-share * part, node, left, path, key))
 
-    def _followers(self, context: list[int]) -> dict[int, int]:
-        """Return the counts after the longest remembered end of context."""
+    def _followers(self, context: list[int]) -> tuple[int, dict[int, int]]:
+        """Return the longest remembered end of context, as its length, and what followed it."""
         for length in range(min(LONGEST, len(context)), 0, -1):
             counts = self._counts.get(tuple(context[-length:]))
             if counts:
-                return counts
-        return {}
+                return length, counts
+        return 0, {}

@@ -3,9 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from specinfer.choices import SeededChoices
+from specinfer.request import Request
+from specinfer.sampling import SamplingParams
+from specinfer.text import TextStream
 
 TableModel = Callable[[tuple[int, ...]], Tensor]  # context -> law [V], float64
 
@@ -28,6 +34,19 @@ def table_model(vocab: int, seed: int) -> TableModel:
         return rows[context]
 
     return law
+
+
+def a_request(tokens: list[int], room: int = 100) -> Request:
+    """Return a greedy request that nobody listens to, for drafters to look at."""
+    return Request(
+        prompt=tuple(tokens),
+        params=SamplingParams(max_new_tokens=room),
+        sink=lambda delta: None,
+        choices=SeededChoices(0),
+        text=TextStream(lambda ids: ""),
+        eos=frozenset(),
+        limit=10_000,
+    )
 
 
 def write_tiny_model(
@@ -53,7 +72,8 @@ def write_tiny_model(
         pad_token_id=0,
         **TINY[kind],
     )
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    model: Any = AutoModelForCausalLM
+    model.from_config(config).save_pretrained(folder)
     write_tokenizer(folder, vocab)
     return folder
 

@@ -1,0 +1,88 @@
+"""From a configuration to the parts of an engine: models, caches, drafters, measured costs."""
+
+import time
+from pathlib import Path
+
+from specinfer.config import EngineConfig
+from specinfer.cost_model import ROWS, CostModel
+from specinfer.draft.depth import DepthPlanner
+from specinfer.draft.drafter import Drafter
+from specinfer.draft.expansion import Expansion
+from specinfer.draft.lookup import PromptLookup
+from specinfer.draft.ngram import NGram
+from specinfer.draft.pool import Pool
+from specinfer.errors import ModelFolderError
+from specinfer.kv_cache import KVCache
+from specinfer.llm import CausalLM
+from specinfer.speculate import Speculator
+from specinfer.tokenizer import Tokenizer, has_tokenizer
+from specinfer.tree_attention import Segment, plan
+from specinfer.verify import draws_with_replacement
+
+
+def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Speculator:
+    """Build cache and drafters for a loaded LLM; raises ModelFolderError for an unfit SSM."""
+    cache = llm.new_cache(tokens=config.cache_tokens, page_size=config.page_size)
+    cost = _measured(llm, cache) if config.adaptive and config.speculates else None
+    drafters: list[Drafter] = [
+        _expansion(config, folder, llm, tokenizer, cost) for folder in config.ssms
+    ]
+    if config.lookup:
+        drafters.append(PromptLookup(depth=config.lookup_depth, nodes=config.lookup_nodes))
+        drafters.append(NGram(depth=config.lookup_depth, nodes=config.lookup_nodes))
+    return Speculator(llm, cache, Pool(drafters, cost), config.verifier, cost)
+
+
+def _expansion(
+    config: EngineConfig,
+    folder: Path,
+    llm: CausalLM,
+    tokenizer: Tokenizer,
+    cost: CostModel | None,
+) -> Expansion:
+    ssm = CausalLM.load(folder, config.dtype, llm.device)
+    _check_vocabulary(folder, ssm, llm, tokenizer)
+    cache = ssm.new_cache(
+        tokens=config.cache_tokens + config.max_batch * config.tree.nodes,
+        page_size=config.page_size,
+    )
+    planner = DepthPlanner(config.tree, _measured(ssm, cache), cost) if cost else None
+    return Expansion(
+        ssm,
+        cache,
+        config.tree,
+        vocab=llm.vocab,
+        prefill_rows=config.prefill_rows,
+        replacement=draws_with_replacement(config.verifier),
+        planner=planner,
+    )
+
+
+def _measured(model: CausalLM, cache: KVCache) -> CostModel:
+    """Time passes of several sizes over an empty context; rows beyond the cache are left out."""
+
+    def milliseconds(rows: int) -> float:
+        sequence = cache.open([])
+        cache.reserve(sequence, rows)
+        segment = Segment(sequence, [0] * rows, [-1] * rows, range(rows))
+        started = time.perf_counter()
+        model.forward(plan(cache, [segment]))
+        cache.release(sequence)
+        return (time.perf_counter() - started) * 1e3
+
+    room = cache.pages * cache.page_size
+    return CostModel.measured(milliseconds, [rows for rows in ROWS if rows <= room])
+
+
+def _check_vocabulary(folder: Path, ssm: CausalLM, llm: CausalLM, tokenizer: Tokenizer) -> None:
+    """Refuse an SSM whose token ids mean something else; padding and added tokens may differ."""
+    if not has_tokenizer(folder):
+        if ssm.vocab != llm.vocab:
+            raise ModelFolderError(
+                f"{folder}: {ssm.vocab} tokens to the LLM's {llm.vocab}, no tokenizer to compare"
+            )
+        return
+    own, llms = Tokenizer(folder).vocabulary(), tokenizer.vocabulary()
+    shared = own.keys() & llms.keys()
+    if len(shared) < 0.9 * len(llms) or any(own[token] != llms[token] for token in shared):
+        raise ModelFolderError(f"{folder}: its tokenizer is not the LLM's, which an SSM needs")
