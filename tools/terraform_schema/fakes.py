@@ -3,6 +3,7 @@
 They are functions of the resource's type and arguments alone, so two runs give the same state.
 """
 
+import base64
 import hashlib
 import json
 from collections.abc import Mapping
@@ -114,11 +115,17 @@ def _example(kind: Any, text: str) -> Any:
         case "bool":
             return False
         case [("list" | "set"), ["object", fields]]:
-            return [{name: _example(inner, f"{name}-{text}") for name, inner in fields.items()}]
+            return [_example(["object", fields], text)]
         case ["object", fields]:
-            return {name: _example(inner, f"{name}-{text}") for name, inner in fields.items()}
+            return {name: _field(name, inner, text) for name, inner in fields.items()}
         case [("list" | "set"), _]:
             return []
         case ["map", _]:
             return {}
     return None
+
+
+def _field(name: str, kind: Any, text: str) -> Any:
+    if name == "data":  # of a certificate authority: base64
+        return base64.b64encode(text.encode()).decode()
+    return _example(kind, f"{name}-{text}")

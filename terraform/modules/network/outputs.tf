@@ -22,3 +22,8 @@ output "endpoint_security_group_id" {
   description = "Security group of the interface endpoints."
   value       = aws_security_group.endpoints.id
 }
+
+output "vpc_arn" {
+  description = "ARN of the network."
+  value       = aws_vpc.this.arn
+}

@@ -1,0 +1,4 @@
+output "objects" {
+  description = "The Kubernetes objects."
+  value       = local.ray_objects
+}
