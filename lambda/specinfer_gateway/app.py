@@ -1,12 +1,13 @@
 """The routes of the REST API, as API Gateway's proxy events reach them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, CORSConfig, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 
-from specinfer_gateway.call import Call, Gateway, read_call
+from specinfer_gateway.call import Call, Event, Gateway, read_call
 from specinfer_gateway.dialects import DIALECTS, Dialect, Document
 from specinfer_gateway.errors import GatewayError, openai_error
 from specinfer_gateway.flight import encode
@@ -19,20 +20,24 @@ TOLD_HEADERS = ["X-Cache", "X-Request-Id", "Retry-After", "Location"]
 Work = Callable[[Call], Response[str]]
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
 Problem = Callable[[GatewayError], Document]
+Fault = Callable[[Exception, Event, Any], GatewayError]
 
 
-def build_app(gateway: Gateway) -> Handler:
-    """Return the handler of buffered requests."""
+def build_app(gateway: Gateway, fault: Fault) -> Handler:
+    """Return the handler of buffered requests; fault tells what of an error a caller may know."""
     origin = gateway.settings.cors_origin
     cors = CORSConfig(origin, allow_headers=ASKED_HEADERS, expose_headers=TOLD_HEADERS, max_age=600)
     app = APIGatewayRestResolver(cors=cors)
+
+    def route(work: Work, problem: Problem = openai_error) -> Callable[..., Response[str]]:
+        return _Route(app, gateway, fault, work, problem).run
+
     for dialect in DIALECTS:
-        route = _Route(app, gateway, _generation(dialect), dialect.problem)
-        app.post(dialect.route, compress=True)(route.run)
-    app.get("/v1/models")(_Route(app, gateway, _models).run)
-    app.post("/v1/jobs")(_Route(app, gateway, _begin_job).run)
-    app.get("/v1/jobs/<job_id>", compress=True)(_Route(app, gateway, _show_job).run)
-    app.delete("/v1/jobs/<job_id>")(_Route(app, gateway, _cancel_job).run)
+        app.post(dialect.route, compress=True)(route(_generation(dialect), dialect.problem))
+    app.get("/v1/models")(route(_models))
+    app.post("/v1/jobs")(route(_begin_job))
+    app.get("/v1/jobs/<job_id>", compress=True)(route(_show_job))
+    app.delete("/v1/jobs/<job_id>")(route(_cancel_job))
     app.get("/health")(lambda: answer(200, {"status": "ok"}))
     app.get("/openapi.json", compress=True)(_openapi)
 
@@ -44,29 +49,27 @@ def build_app(gateway: Gateway) -> Handler:
     return app.resolve
 
 
+@dataclass(frozen=True, slots=True)
 class _Route:
     """Runs one route's work on the current event, for callers with a key."""
 
-    def __init__(
-        self,
-        app: APIGatewayRestResolver,
-        gateway: Gateway,
-        work: Work,
-        problem: Problem = openai_error,
-    ) -> None:
-        self._app = app
-        self._gateway = gateway
-        self._work = work
-        self._problem = problem
+    app: APIGatewayRestResolver
+    gateway: Gateway
+    fault: Fault
+    work: Work
+    problem: Problem
 
     def run(self, **_: str) -> Response[str]:
-        """Answer; path parameters are read from the event."""
-        event, context = self._app.current_event.raw_event, self._app.lambda_context
+        """Answer; path parameters are read from the event.
+
+        No exception may reach the resolver, which would log its text.
+        """
+        event, context = self.app.current_event.raw_event, self.app.lambda_context
         try:
-            limit = self._gateway.settings.deadline_seconds
-            return self._work(read_call(self._gateway, event, context, limit))
-        except GatewayError as error:
-            return refusal(error, self._problem)
+            limit = self.gateway.settings.deadline_seconds
+            return self.work(read_call(self.gateway, event, context, limit))
+        except Exception as error:
+            return refusal(self.fault(error, event, context), self.problem)
 
 
 def _generation(dialect: Dialect) -> Work:

@@ -26,9 +26,14 @@ class Clients:
         return self._client("sagemaker-runtime", 1, 70.0)
 
     @cached_property
-    def table(self) -> Any:
-        """DynamoDB: a cache that is slow is worth less than none."""
-        return self._client("dynamodb", 2, 1.0)
+    def cache(self) -> Any:
+        """DynamoDB as a cache: a slow one is worth less than none."""
+        return self._client("dynamodb", 1, 0.5)
+
+    @cached_property
+    def jobs(self) -> Any:
+        """DynamoDB as the record of jobs."""
+        return self._client("dynamodb", 3, 2.0)
 
     @cached_property
     def objects(self) -> Any:
@@ -43,7 +48,7 @@ class Clients:
     def _client(self, service: str, attempts: int, read_timeout: float) -> Any:
         config = Config(
             retries={"mode": "standard", "total_max_attempts": attempts},
-            connect_timeout=1,
+            connect_timeout=min(1.0, read_timeout),
             read_timeout=read_timeout,
         )
         # The stubs have one overload per literal name.

@@ -31,7 +31,8 @@ class Dialect:
     texts: Callable[[Document], Iterator[str]]
     unwrap: Callable[[Any], Document | None]
     finish: Callable[[Document], Mapping[str, Any]]
-    speculation: Callable[[Document], Any]
+    generated: Callable[[Document], Any]  # number of tokens
+    speculation: Callable[[Document], Mapping[str, Any]]
     ended: Callable[[bytes], bool]  # whether a stream's event is its last one
 
     def read(self, raw: bytes) -> Document | None:
@@ -86,6 +87,10 @@ def _details(answer: Document) -> Mapping[str, Any]:
     return answer.get("details") or {}
 
 
+def _usage(answer: Document) -> Mapping[str, Any]:
+    return answer.get("usage") or {}
+
+
 def _openai_ended(event: bytes) -> bool:
     """OpenAI's streams close with a mark, unless an error closed them."""
     return event.rstrip().endswith(b"data: [DONE]") or b'data: {"error"' in event
@@ -111,7 +116,8 @@ CHAT = Dialect(
     texts=_chat_texts,
     unwrap=_openai_document,
     finish=lambda answer: answer["choices"][0],
-    speculation=lambda answer: (answer.get("usage") or {}).get("speculation"),
+    generated=lambda answer: _usage(answer).get("completion_tokens"),
+    speculation=lambda answer: _usage(answer).get("speculation") or {},
     ended=_openai_ended,
 )
 COMPLETIONS = Dialect(
@@ -127,7 +133,8 @@ COMPLETIONS = Dialect(
     texts=_prompt_texts,
     unwrap=_openai_document,
     finish=lambda answer: answer["choices"][0],
-    speculation=lambda answer: (answer.get("usage") or {}).get("speculation"),
+    generated=lambda answer: _usage(answer).get("completion_tokens"),
+    speculation=lambda answer: _usage(answer).get("speculation") or {},
     ended=_openai_ended,
 )
 GENERATE = Dialect(
@@ -143,7 +150,8 @@ GENERATE = Dialect(
     texts=lambda body: iter((body["inputs"],)),
     unwrap=_tgi_document,
     finish=_details,
-    speculation=lambda answer: _details(answer).get("speculation"),
+    generated=lambda answer: _details(answer).get("generated_tokens"),
+    speculation=lambda answer: _details(answer).get("speculation") or {},
     ended=_tgi_ended,
 )
 DIALECTS = (CHAT, COMPLETIONS, GENERATE)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from specinfer_gateway.breaker import Breaker
 from specinfer_gateway.cache import Cache, CacheUnavailableError, ItemTooLargeError
 from specinfer_gateway.cache_key import is_whole
 from specinfer_gateway.deadline import Deadline
@@ -41,6 +42,7 @@ class Flight:
     deadline: Deadline
     meter: Meter
     tracer: Tracer
+    breaker: Breaker
     sleep: Callable[[float], None]
     shared: bool
 
@@ -49,7 +51,7 @@ class Flight:
         try:
             kept = self._await()
         except CacheUnavailableError:
-            self.meter.add("CacheError")
+            self._failed()
             return Answer(encode(self.generate()), "BYPASS")
         if kept is not None:
             self.meter.add("CacheHit")
@@ -103,7 +105,7 @@ class Flight:
             self.meter.add("CacheSkippedTooLarge")
             return False
         except CacheUnavailableError:
-            self.meter.add("CacheError")
+            self._failed()
             return False
         return True
 
@@ -111,7 +113,11 @@ class Flight:
         try:
             self.cache.release(self.key, self.owner)
         except CacheUnavailableError:
-            self.meter.add("CacheError")
+            self._failed()
+
+    def _failed(self) -> None:
+        self.meter.add("CacheError")
+        self.breaker.trip()
 
 
 def encode(document: Document) -> bytes:

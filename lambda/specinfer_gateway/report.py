@@ -51,21 +51,6 @@ class Report:
         finally:
             self.ended(200, "BYPASS")
 
-    def fault(self, error: Exception) -> GatewayError:
-        """Return what a caller may know; the log gets an unexpected error's type and place.
-
-        Not its text, which may quote the prompt.
-        """
-        if isinstance(error, GatewayError):
-            return error
-        place = error.__traceback__
-        while place and place.tb_next:
-            place = place.tb_next
-        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
-        facts = {"request_id": self.request_id, "fault": type(error).__name__, "where": where}
-        self.log.error("request failed", extra=facts)
-        return GatewayError(500, "internal", "the gateway failed")
-
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
@@ -78,6 +63,25 @@ class Reporter:
     def begin(self, event: Mapping[str, Any], context: Any) -> Report:
         """Return the report of the request that begins now."""
         route = str(event.get("resource") or event.get("path") or "unknown")[:80]
-        gateway = (event.get("requestContext") or {}).get("requestId")
-        request_id = str(gateway or getattr(context, "aws_request_id", ""))
+        request_id = _request_id(event, context)
         return Report(self.log, self.meter, self.clock, self.clock(), request_id, route)
+
+    def fault(self, error: Exception, event: Mapping[str, Any], context: Any) -> GatewayError:
+        """Return what a caller may know; the log gets an unexpected error's type and place.
+
+        Not its text, which may quote the prompt.
+        """
+        if isinstance(error, GatewayError):
+            return error
+        place = error.__traceback__
+        while place and place.tb_next:
+            place = place.tb_next
+        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
+        facts = {"fault": type(error).__name__, "where": where}
+        self.log.error("request failed", extra=facts | {"request_id": _request_id(event, context)})
+        return GatewayError(500, "internal", "the gateway failed")
+
+
+def _request_id(event: Mapping[str, Any], context: Any) -> str:
+    gateway = (event.get("requestContext") or {}).get("requestId")
+    return str(gateway or getattr(context, "aws_request_id", ""))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from specinfer_gateway.admission import Request
 from specinfer_gateway.body import canonical
+from specinfer_gateway.breaker import Breaker
 from specinfer_gateway.cache import Cache
 from specinfer_gateway.cache_key import Deployment, cache_key
 from specinfer_gateway.deadline import Deadline
@@ -14,7 +15,7 @@ from specinfer_gateway.dialects import Dialect, Document
 from specinfer_gateway.endpoint import Endpoint
 from specinfer_gateway.errors import GatewayError
 from specinfer_gateway.flight import Answer, Flight, encode
-from specinfer_gateway.telemetry import Meter, Tracer, report_speculation
+from specinfer_gateway.telemetry import Meter, Tracer, meter_generation, trace_generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Service:
     deployment: Deployment
     meter: Meter
     tracer: Tracer
+    breaker: Breaker
     single_flight: bool = True
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.time
@@ -45,7 +47,7 @@ class Service:
         def generate() -> Document:
             return self.generate(request, deadline)
 
-        if self.cache is None or key is None or not wish.write:
+        if self.cache is None or self.breaker.open or key is None or not wish.write:
             self.meter.add("CacheBypass")
             return Answer(encode(generate()), "BYPASS")
         flight = Flight(
@@ -57,6 +59,7 @@ class Service:
             deadline=deadline,
             meter=self.meter,
             tracer=self.tracer,
+            breaker=self.breaker,
             sleep=self.sleep,
             shared=self.single_flight,
         )
@@ -68,8 +71,11 @@ class Service:
         with self.tracer.section("sagemaker.invoke"):
             raw = self.endpoint.invoke(canonical(request.body), deadline, self.tracer.header)
             answer = _read(request.dialect, raw)
-        self.meter.add("InvokeLatency", (self.now() - started) * 1000, "Milliseconds")
-        report_speculation(self.meter, request.dialect.speculation(answer))
+            ended = self.now()
+            speculation = request.dialect.speculation(answer)
+            trace_generation(self.tracer, started, ended, speculation)
+        tokens = request.dialect.generated(answer)
+        meter_generation(self.meter, ended - started, tokens, speculation)
         return answer
 
     def stream(self, request: Request, deadline: Deadline) -> Iterator[bytes]:

@@ -26,11 +26,11 @@ class Shield:
     def __call__(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
         if "Records" in event:
             return self._settle(event)
-        report = self.reporter.begin(event, context)
+        report, fault = self.reporter.begin(event, context), self.reporter.fault
         try:
             response = self.handler(event, context)
         except Exception as error:
-            response = proxy_error(report.fault(error), openai_error, self.cors_origin)
+            response = proxy_error(fault(error, event, context), openai_error, self.cors_origin)
         headers = response.setdefault("multiValueHeaders", {})
         headers["X-Request-Id"] = [report.request_id]
         report.ended(response["statusCode"], headers.get("X-Cache", [""])[0])

@@ -54,7 +54,8 @@ class StreamApp:
         try:
             events = self._begin(dialect, event, context)
         except Exception as error:
-            response = proxy_error(report.fault(error), dialect.problem, origin)
+            told = self.reporter.fault(error, event, context)
+            response = proxy_error(told, dialect.problem, origin)
             report.ended(response["statusCode"], "")
             response["multiValueHeaders"]["X-Request-Id"] = [report.request_id]
             return _whole(response)

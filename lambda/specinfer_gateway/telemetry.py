@@ -1,8 +1,10 @@
 """What the gateway tells about itself: figures and timed sections, behind two interfaces."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
+
+PHASES = ("queue", "prefill", "ssm", "verify", "commit")
 
 
 class Meter(Protocol):
@@ -38,16 +40,33 @@ class NoTracer:
         pass
 
 
-def report_speculation(meter: Meter, figures: Any) -> None:
-    """Add the container's figures of one generation; says nothing when they are not there."""
-    if not isinstance(figures, dict):
-        return
-    names = {
-        "DraftedTokens": figures.get("drafted"),
-        "AcceptedTokens": figures.get("accepted"),
-        "VerifySteps": figures.get("steps"),
-        "TokensPerStep": figures.get("tokens_per_step"),
-    }
-    for name, value in names.items():
-        if isinstance(value, int | float):
-            meter.add(name, value)
+def meter_generation(
+    meter: Meter, seconds: float, tokens: Any, speculation: Mapping[str, Any]
+) -> None:
+    """Add the figures of one generation; those that the container did not tell are left out."""
+    meter.add("InvokeLatency", seconds * 1000, "Milliseconds")
+    if isinstance(tokens, int) and seconds > 0:
+        meter.add("GeneratedTokens", tokens)
+        meter.add("TokensPerSecond", tokens / seconds, "Count/Second")
+    drafted, accepted, steps = (speculation.get(k) for k in ("drafted", "accepted", "steps"))
+    if isinstance(drafted, int) and isinstance(accepted, int) and isinstance(steps, int):
+        meter.add("DraftedTokens", drafted)
+        meter.add("AcceptedTokens", accepted)
+        if steps:
+            meter.add("AcceptedTokensPerStep", accepted / steps)
+
+
+def trace_generation(
+    tracer: Tracer, start: float, end: float, speculation: Mapping[str, Any]
+) -> None:
+    """Report the container's phases as sections, one after the other, inside start and end.
+
+    The container tells each phase's total, while its steps took turns: the lengths are true, the
+    places are not.
+    """
+    for phase in PHASES:
+        ms = speculation.get(f"{phase}_ms")
+        if isinstance(ms, int | float):
+            until = min(start + ms / 1000, end)
+            tracer.past_section(f"model.{phase}", start, until)
+            start = until

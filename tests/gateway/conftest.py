@@ -14,14 +14,16 @@ from moto import mock_aws
 from specinfer_gateway.admission import Admission, ContentFilter
 from specinfer_gateway.api_keys import ApiKeys
 from specinfer_gateway.app import build_app
+from specinfer_gateway.breaker import Breaker
 from specinfer_gateway.cache import Cache
 from specinfer_gateway.cache_key import Deployment
 from specinfer_gateway.call import Gateway
 from specinfer_gateway.endpoint import Endpoint
+from specinfer_gateway.errors import GatewayError
 from specinfer_gateway.jobs import Jobs
 from specinfer_gateway.service import Service
 from specinfer_gateway.settings import Settings
-from specinfer_gateway.telemetry import NoTracer
+from specinfer_gateway.telemetry import NoTracer, Tracer
 
 TABLE = "cache"
 SPECULATION = {"steps": 2, "drafted": 8, "accepted": 3, "tokens_per_step": 2.5}
@@ -134,6 +136,10 @@ class Caller:
     content_filter: ContentFilter | None = None
     keys: ApiKeys | None = None
     jobs: Jobs | None = None
+    tracer: Tracer = field(default_factory=NoTracer)
+
+    def __post_init__(self) -> None:
+        self.breaker = Breaker(self.clock, 10)
 
     @property
     def service(self) -> Service:
@@ -144,7 +150,8 @@ class Caller:
             cache=cache if settings.cache_table else None,
             deployment=Deployment(settings.model_revision, settings.engine_revision),
             meter=self.meter,
-            tracer=NoTracer(),
+            tracer=self.tracer,
+            breaker=self.breaker,
             single_flight=settings.single_flight,
             sleep=self.clock.sleep,
         )
@@ -154,8 +161,15 @@ class Caller:
         admission = Admission(self.settings, self.content_filter)
         return Gateway(self.settings, admission, self.service, self.keys, self.jobs, self.clock)
 
+    @staticmethod
+    def fault(error: Exception, event: Any, context: Any) -> GatewayError:
+        """Let the unexpected fail the test."""
+        if isinstance(error, GatewayError):
+            return error
+        raise error
+
     def send(self, event: dict[str, Any]) -> Reply:
-        answer = build_app(self.gateway)(event, Context(self.remaining_ms))
+        answer = build_app(self.gateway, self.fault)(event, Context(self.remaining_ms))
         headers = {name: values[0] for name, values in answer["multiValueHeaders"].items()}
         return Reply(answer["statusCode"], headers, answer["body"] or "")
 

@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError
 from specinfer_gateway.async_endpoint import AsyncEndpoint, Objects
 from specinfer_gateway.job_table import JobTable
 from specinfer_gateway.jobs import Jobs
+from specinfer_gateway.report import Reporter
 from specinfer_gateway.shield import Shield
 
 BODY = {"inputs": "hi", "parameters": {"max_new_tokens": 2000}}
@@ -99,13 +100,7 @@ def notify(caller, job_id, status, **more):
     """Deliver SageMaker's notification as SNS would."""
     message = {"invocationStatus": status, "inferenceId": job_id} | more
     event = {"Records": [{"EventSource": "aws:sns", "Sns": {"Message": json.dumps(message)}}]}
-    return Shield(None, caller.gateway, Quiet(), None)(event, None)
-
-
-class Quiet:
-    def info(self, msg, /, *, extra): ...
-
-    def error(self, msg, /, *, extra): ...
+    return Shield(None, Reporter(None, None), caller.jobs, "*")(event, None)
 
 
 def completed(number):

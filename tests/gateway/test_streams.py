@@ -65,7 +65,9 @@ def stream(caller):
 
     def send(path, body, headers=None):
         gateway, reporter = caller.gateway, Reporter(log, caller.meter, caller.clock)
-        app = StreamApp(gateway, Shield(build_app(gateway), reporter, None, "*"), reporter)
+        app = StreamApp(
+            gateway, Shield(build_app(gateway, reporter.fault), reporter, None, "*"), reporter
+        )
         event = caller.event("POST", path, json.dumps(body), headers)
         streamed = app(event, Context())
         return streamed.metadata, list(streamed.parts)
