@@ -15,7 +15,7 @@ sys.path.insert(0, str(REPOSITORY / "tools"))  # terraform_schema is a tool, not
 from terraform_schema.serve import schema_providers  # noqa: E402
 from terraform_schema.workspace import Applied, Workspace  # noqa: E402
 
-STACKS = ("small", "medium")
+STACKS = ("small", "medium", "large")
 MISSING = (
     "terraform is not on PATH: get 1.11 from https://developer.hashicorp.com/terraform/install "
     "(no provider is downloaded, no account is needed)"
@@ -54,6 +54,22 @@ def new_workspace(
         with zipfile.ZipFile(folder / "build" / "lambda-arm64.zip", "w") as package:
             package.writestr("handler.py", "")
         workspace = Workspace.copy(REPOSITORY / "terraform", stack, folder, providers)
+        workspace.init()
+        return workspace
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def new_root(
+    providers: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Workspace]:
+    """Copies a small root of tests/terraform/roots beside the modules, and initialises it."""
+
+    def copy(root: str) -> Workspace:
+        folder = tmp_path_factory.mktemp(root)
+        shutil.copytree(REPOSITORY / "terraform" / "modules", folder / "terraform" / "modules")
+        workspace = Workspace.copy(Path(__file__).parent / "roots" / root, ".", folder, providers)
         workspace.init()
         return workspace
 

@@ -101,6 +101,7 @@ def test_requests_are_traced(small: Applied) -> None:
 
 
 def test_every_log_group_ends(stack: Applied) -> None:
+    assert stack.of_type("aws_cloudwatch_log_group")
     for group in stack.of_type("aws_cloudwatch_log_group"):
         assert 30 <= group.values["retention_in_days"] <= 90, group.address
 

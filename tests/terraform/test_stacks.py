@@ -24,7 +24,7 @@ def test_the_plan_creates_and_nothing_else(stack: Applied) -> None:
 
 
 def test_after_apply_nothing_is_left_to_change(stack: Applied) -> None:
-    plan = stack.workspace.plan("-var-file=example.tfvars")
+    plan = stack.workspace.plan("-refresh=false", "-var-file=example.tfvars")
     assert {tuple(c["change"]["actions"]) for c in plan["resource_changes"]} == {("no-op",)}
 
 
@@ -40,10 +40,15 @@ def test_each_module_has_the_four_files(repository: Path) -> None:
 @pytest.mark.parametrize("word", ["variable", "output"])
 def test_every_variable_and_output_is_described(repository: Path, word: str) -> None:
     for file in (repository / "terraform").rglob(f"{word}s.tf"):
-        blocks = file.read_text().split(f'\n{word} "')[0 if file.read_text().startswith(word) else 1 :]
+        blocks = file.read_text().split(f'\n{word} "')[
+            0 if file.read_text().startswith(word) else 1 :
+        ]
         for block in filter(None, blocks):
             needed = ["description ="] + (["type "] if word == "variable" else ["value "])
-            assert all(" ".join(n.split()) in " ".join(block.split()) for n in needed), (file, block)
+            assert all(" ".join(n.split()) in " ".join(block.split()) for n in needed), (
+                file,
+                block,
+            )
 
 
 def test_no_file_is_longer_than_the_house_allows(repository: Path) -> None:

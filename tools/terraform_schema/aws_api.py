@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import botocore.session
-from botocore.model import ServiceModel, Shape
+from botocore.model import ServiceModel
 
 from terraform_schema.values import is_unknown
 
@@ -74,6 +74,8 @@ IMMUTABLE: Mapping[str, tuple[str, str]] = {
     "aws_sagemaker_model": ("sagemaker", "UpdateModel"),
 }
 
+_NUMBERS = ("integer", "long", "float", "double")
+
 
 @cache
 def service_model(service: str) -> ServiceModel:
@@ -88,7 +90,7 @@ def findings(type_name: str, values: Mapping[str, Any]) -> Iterator[Finding]:
         yield from _walk(shape, values, ())
 
 
-def _walk(shape: Shape | None, value: Any, path: Path) -> Iterator[Finding]:
+def _walk(shape: Any, value: Any, path: Path) -> Iterator[Finding]:
     if shape is None or value is None or is_unknown(value):
         return
     if isinstance(value, Mapping) and shape.type_name == "structure":
@@ -107,25 +109,28 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _scalar(shape: Shape, value: Any) -> Iterator[str]:
+def _scalar(shape: Any, value: Any) -> Iterator[str]:
     limits = shape.metadata
     low, high = limits.get("min"), limits.get("max")
     if shape.type_name == "string" and isinstance(value, str):
         yield from _text(shape, value, low, high)
-    elif shape.type_name in ("integer", "long", "float", "double") and _is_number(value):
-        if (low is not None and value < low) or (high is not None and value > high):
-            yield f"{value} is outside the AWS API's range {low} to {high}"
+    elif shape.type_name in _NUMBERS and _is_number(value) and not _within(value, low, high):
+        yield f"{value} is outside the AWS API's range {low} to {high}"
 
 
-def _text(shape: Shape, value: str, low: int | None, high: int | None) -> Iterator[str]:
+def _text(shape: Any, value: str, low: int | None, high: int | None) -> Iterator[str]:
     choices: Sequence[str] = getattr(shape, "enum", ())
     if choices and value not in choices:
         yield f"{value!r} is not one of the {len(choices)} values that the AWS API takes"
-    if (low is not None and len(value) < low) or (high is not None and len(value) > high):
+    if not _within(len(value), low, high):
         yield f"{len(value)} characters is outside the AWS API's range {low} to {high}"
     pattern = shape.metadata.get("pattern")
     if pattern and not _matches(pattern, value):
         yield f"{value!r} does not match the AWS API's pattern {pattern}"
+
+
+def _within(value: float, low: float | None, high: float | None) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)
 
 
 def _is_number(value: Any) -> bool:

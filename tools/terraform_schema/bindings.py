@@ -76,7 +76,7 @@ def read_bindings(archive: Path) -> Json:
         if root is None or type_name is None:
             continue
         module = _module(root.group(1), script, declarations)
-        entry = {"version": 0, "block": _root_block(module, script)}
+        entry: Json = {"version": 0, "block": _root_block(module, script)}
         if root.group(2) == "Provider":
             del entry["block"]["attributes"]["alias"]  # Terraform's own word, not the provider's
             schema["provider"] = entry

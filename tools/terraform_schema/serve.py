@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 
 from terraform_schema.catalogue import PROVIDERS, load_schema
 from terraform_schema.provider import SchemaProvider

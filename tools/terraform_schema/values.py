@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 
 from terraform_schema.catalogue import Attribute, Block
 

@@ -53,7 +53,11 @@ class Workspace:
     def run(self, *arguments: str) -> str:
         """Run a Terraform command; returns its output, raises TerraformError."""
         # No configuration file and no version check: both would look outside.
-        quiet = {"TF_CLI_CONFIG_FILE": os.devnull, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
+        quiet = {
+            "TF_CLI_CONFIG_FILE": os.devnull,
+            "TF_IN_AUTOMATION": "1",
+            "CHECKPOINT_DISABLE": "1",
+        }
         done = subprocess.run(
             ["terraform", *arguments],
             cwd=self.stack,

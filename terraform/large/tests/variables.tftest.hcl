@@ -1,7 +1,7 @@
 # The two ways of serving differ in what stands behind the load balancer.
 
 run "ray_serves_by_default" {
-  command = apply
+  command = plan
 
   assert {
     condition     = output.service == "http://specinfer-serve-svc.specinfer:8000"
@@ -10,7 +10,7 @@ run "ray_serves_by_default" {
 }
 
 run "a_plain_deployment_is_the_container_itself" {
-  command = apply
+  command = plan
 
   variables {
     serving = "deployment"
