@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from specinfer.local import lambda_worker
 
@@ -37,7 +37,7 @@ class FunctionSettings:
 class LambdaPool:
     """At most `concurrency` environments; further events wait. `log` gets what they print."""
 
-    def __init__(self, settings: FunctionSettings, log: IO[bytes]) -> None:
+    def __init__(self, settings: FunctionSettings, log: Path) -> None:
         self._settings = settings
         self._log = log
         self._slots = asyncio.Semaphore(settings.concurrency)
@@ -76,16 +76,17 @@ class LambdaPool:
 
     async def _start(self) -> "_Environment":
         command = (lambda_worker.__file__, str(self._settings.folder), self._settings.entry)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", *command),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._log,
-            env=dict(self._settings.environment),
-            limit=_LINE_BYTES,
-            # Ctrl-C in the terminal is the stack's to handle, not every process's.
-            start_new_session=True,
-        )
+        with self._log.open("ab") as sink:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-u", "-P", *command),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=sink,
+                env=dict(self._settings.environment),
+                limit=_LINE_BYTES,
+                # Ctrl-C in the terminal is the stack's to handle, not every process's.
+                start_new_session=True,
+            )
         environment = _Environment(process)
         self._all.add(environment)
         try:

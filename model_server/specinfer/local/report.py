@@ -60,7 +60,8 @@ def _block(label: str, text: str) -> str:
         for line in text.splitlines() or [""]
         for part in textwrap.wrap(line, _WIDTH - 10, drop_whitespace=False) or [""]
     ]
-    return f"{label:<10}" + f"\n{indent}".join(lines)
+    rest = "".join(f"\n{indent}{line}".rstrip(" ") for line in lines[1:])
+    return f"{label:<10}{lines[0]}{rest}"
 
 
 def _figures(answer: Answer) -> str:

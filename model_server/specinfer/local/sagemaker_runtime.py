@@ -103,8 +103,9 @@ class SageMakerRuntime:
         except TimeoutError:
             raise _model_error(0, _TIMED_OUT) from None
         _check(answer, body)
-        media = answer.headers.get("content-type")
-        return Response(body, headers=_answer_headers(answer), media_type=media)
+        headers = _answer_headers(answer)
+        headers["content-type"] = answer.headers.get("content-type", "application/octet-stream")
+        return Response(body, headers=headers)
 
     async def _invoke_stream(self, request: Request) -> Response:
         invocation = await self._admit(request, accept="x-amzn-sagemaker-accept")

@@ -25,7 +25,7 @@ async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[str]:
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     server = _Server(config)
-    running = asyncio.create_task(server.serve(sockets=[listener]))
+    running = asyncio.create_task(server.serve(sockets=[listener.dup()]))
     try:
         yield url_of(listener)
     finally:

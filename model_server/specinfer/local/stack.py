@@ -13,6 +13,7 @@ import httpx
 from specinfer.local import container
 from specinfer.local.container import Container, ContainerSettings
 from specinfer.local.dynamodb import REGION, TABLE, dynamodb
+from specinfer.local.errors import LocalStackError
 from specinfer.local.lambda_pool import FunctionSettings, LambdaPool
 from specinfer.local.ports import HOST, Listeners
 from specinfer.local.rest_api import RestApi, RestSettings
@@ -69,10 +70,11 @@ async def running(
         model_id, revision = await _model(client, child.url)
         environment = _function_environment(runtime, table, model_id, revision)
         function = FunctionSettings(folder=settings.gateway, environment=environment)
-        sink = parts.enter_context((settings.logs / "gateway.log").open("wb"))
-        pool = await parts.enter_async_context(LambdaPool(function, sink))
+        function_log = settings.logs / "gateway.log"
+        pool = await parts.enter_async_context(LambdaPool(function, function_log))
         rest_app = RestApi(pool.invoke, RestSettings()).app()
         rest = await parts.enter_async_context(serving(rest_app, listeners.rest))
+        await guarded(child, _warm(client, rest, settings.logs))
         yield Stack(rest, runtime, child, table, ENDPOINT, model_id, client)
 
 
@@ -102,6 +104,16 @@ async def _model(client: httpx.AsyncClient, container_url: str) -> tuple[str, st
     document = (await client.get(f"{container_url}/v1/models")).raise_for_status().json()
     model = document["data"][0]
     return model["id"], model["revision"]
+
+
+async def _warm(client: httpx.AsyncClient, rest: str, logs: Path) -> None:
+    """The first event imports the handler for a second or two: not at the first caller's cost."""
+    answer = await client.get(f"{rest}/health")
+    if answer.status_code != 200:
+        raise LocalStackError(
+            f"the gateway answers {answer.status_code} to GET /health: {answer.text} "
+            f"(log: {logs / 'gateway.log'})"
+        )
 
 
 def _function_environment(
