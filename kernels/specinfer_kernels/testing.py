@@ -1,4 +1,4 @@
-"""Random token trees over shuffled pages, for tests and benchmarks."""
+"""Random token trees, inputs and the error budget, for tests and benchmarks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from specinfer_kernels.tree_attention.batch import WORD, TreeBatch
+from specinfer_kernels.tree_attention.reference import define
 
 
 def ancestor_words(parents: Sequence[int], words: int) -> list[list[int]]:
@@ -99,7 +100,49 @@ class Tensors:
         generator: torch.Generator,
     ) -> "Tensors":
         """Draw normal entries for every slot that the batch's pages reach."""
-        slots = (int(batch.pages.max()) + 1) * batch.page_size
-        shapes = (batch.rows, heads, width), (slots, kv_heads, width), (slots, kv_heads, width)
+        shapes = _shapes(batch, heads, kv_heads, width)
         drawn = (torch.randn(s, generator=generator, device=generator.device) for s in shapes)
         return cls(*(tensor.to(batch.device, dtype) for tensor in drawn))
+
+    @classmethod
+    def zeros(
+        cls, batch: TreeBatch, heads: int, kv_heads: int, width: int, dtype: torch.dtype
+    ) -> "Tensors":
+        """Return entries for whoever only wants their shapes."""
+        shapes = _shapes(batch, heads, kv_heads, width)
+        return cls(*(torch.zeros(s, dtype=dtype, device=batch.device) for s in shapes))
+
+
+def _shapes(batch: TreeBatch, heads: int, kv_heads: int, width: int) -> list[tuple[int, int, int]]:
+    slots = (int(batch.pages.max()) + 1) * batch.page_size
+    return [(batch.rows, heads, width), (slots, kv_heads, width), (slots, kv_heads, width)]
+
+
+def error_and_budget(
+    batch: TreeBatch,
+    tensors: Tensors,
+    got: Tensor,
+    *,
+    scale: float,
+    softcap: float | None = None,
+    window: int | None = None,
+) -> tuple[float, float]:
+    """Return the largest error of got, and twice that of the plain formula in the same dtype.
+
+    Both are against float64.  The budget has eight roundings of a wide type beside it, since one
+    row's plain error may happen to be nought.
+    """
+    parts = tensors.query, tensors.keys, tensors.values
+    plain, exact = (
+        define(
+            batch, *(part.to(dtype) for part in parts), scale=scale, softcap=softcap, window=window
+        )
+        for dtype in (tensors.query.dtype, torch.float64)
+    )
+    wide = torch.finfo(torch.promote_types(tensors.query.dtype, torch.float32))
+    rounding = 8 * wide.eps * float(exact.abs().max())
+    return _distance(got, exact), 2 * _distance(plain, exact) + rounding
+
+
+def _distance(got: Tensor, exact: Tensor) -> float:
+    return float((got.double() - exact).abs().max())

@@ -1,16 +1,12 @@
-"""Shared cases of tree attention: trees, head layouts, and the error budget."""
+"""Shared by the tests of kernels: a seeded generator and the error budget."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
-from specinfer_kernels import TreeBatch, plan_attention, tree_attention
-from specinfer_kernels.testing import Tensors
-from specinfer_kernels.tree_attention.reference import define
-
-Check = Callable[..., None]
+from specinfer_kernels import AttentionPlan, tree_attention
+from specinfer_kernels.testing import Tensors, error_and_budget
 
 
 @pytest.fixture
@@ -19,31 +15,22 @@ def generator() -> torch.Generator:
 
 
 @pytest.fixture
-def within_budget() -> Check:
-    """Return a check: at most twice the error of the plain formula in the same dtype."""
+def within_budget() -> Callable[..., None]:
+    """Return a check that a plan errs at most twice as much as the plain formula in its dtype."""
 
     def check(
-        batch: TreeBatch,
+        plan: AttentionPlan,
         tensors: Tensors,
-        backend: str,
         softcap: float | None = None,
         window: int | None = None,
     ) -> None:
         scale = tensors.query.shape[-1] ** -0.5
-        plan = plan_attention(batch, dtype=tensors.query.dtype, backend=backend)
         parts = tensors.query, tensors.keys, tensors.values
         got = tree_attention(*parts, plan, scale=scale, softcap=softcap, window=window)
         assert got.dtype == tensors.query.dtype and got.shape == tensors.query.shape
-        rules = {"scale": scale, "softcap": softcap, "window": window}
-        exact = define(batch, *(part.double() for part in parts), **rules)
-        plain = define(batch, *parts, **rules)
-        # Eight roundings of a wide type beside it: one row's plain error may happen to be nought.
-        wide = torch.promote_types(tensors.query.dtype, torch.float32)
-        budget = 2 * _error(plain, exact) + 8 * torch.finfo(wide).eps * exact.abs().max()
-        assert _error(got, exact) <= budget
+        error, budget = error_and_budget(
+            plan.batch, tensors, got, scale=scale, softcap=softcap, window=window
+        )
+        assert error <= budget
 
     return check
-
-
-def _error(got: Tensor, exact: Tensor) -> Tensor:
-    return (got.double() - exact).abs().max()

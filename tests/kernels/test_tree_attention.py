@@ -72,7 +72,8 @@ def test_cpu_stays_within_twice_the_plain_error(
     within_budget: Callable[..., None],
 ) -> None:
     batch = make(*BATCHES[case], generator)
-    within_budget(batch, Tensors.random(batch, *HEADS[heads], dtype, generator), "cpu")
+    plan = plan_attention(batch, dtype=dtype, backend="cpu")
+    within_budget(plan, Tensors.random(batch, *HEADS[heads], dtype, generator))
 
 
 @pytest.mark.parametrize("rules", [{"softcap": 2.0}, {"window": 6}, {"softcap": 5.0, "window": 1}])
@@ -85,7 +86,7 @@ def test_cpu_caps_scores_and_slides_windows(
 ) -> None:
     batch = make(*BATCHES[case], generator)
     tensors = Tensors.random(batch, 6, 2, 32, torch.float32, generator)
-    within_budget(batch, tensors, "cpu", **rules)
+    within_budget(plan_attention(batch, dtype=torch.float32, backend="cpu"), tensors, **rules)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
