@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,20 +60,23 @@ def eventually() -> Callable[[Callable[[], bool]], None]:
 
 
 @pytest.fixture
-def aws() -> Callable[[str, str], Any]:
-    """A boto3 client that makes one attempt."""
+def aws() -> Iterator[Callable[[str, str], Any]]:
+    """Makes boto3 clients of one attempt, closed at the end."""
+    with ExitStack() as opened:
 
-    def client(service: str, url: str) -> Any:
-        return boto3.client(
-            service,  # type: ignore[call-overload]
-            endpoint_url=url,
-            region_name="us-east-1",
-            aws_access_key_id="local",
-            aws_secret_access_key="local",
-            config=Config(retries={"total_max_attempts": 1}, read_timeout=DEADLINE),
-        )
+        def client(service: str, url: str) -> Any:
+            made = boto3.client(
+                service,  # type: ignore[call-overload]
+                endpoint_url=url,
+                region_name="us-east-1",
+                aws_access_key_id="local",
+                aws_secret_access_key="local",
+                config=Config(retries={"total_max_attempts": 1}, read_timeout=DEADLINE),
+            )
+            opened.callback(made.close)
+            return made
 
-    return client
+        yield client
 
 
 @pytest.fixture

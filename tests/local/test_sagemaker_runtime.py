@@ -202,7 +202,7 @@ def test_an_endpoint_is_unknown_until_its_container_is_ready(
     assert response["Error"]["Code"] == "ValidationError"
     assert "not found" in response["Error"]["Message"]
     container.ping_status = 200
-    call(client)
+    call(client)["Body"].close()
 
 
 def test_an_unhealthy_container_is_unavailable(
@@ -210,9 +210,9 @@ def test_an_unhealthy_container_is_unavailable(
 ) -> None:
     now = [0.0]
     client = start(settings, clock=lambda: now[0])
-    _invoke(client)
+    _invoke(client)["Body"].close()
     container.ping_status = 500
-    _invoke(client)  # the last good /ping is younger than the interval
+    _invoke(client)["Body"].close()  # the last good /ping is younger than the interval
     now[0] += settings.ping_every_seconds
     response = _error(_invoke, client)
     assert response["Error"]["Code"] == "ServiceUnavailable"
@@ -241,10 +241,12 @@ def test_a_broken_off_stream_is_a_stream_error(
     start: Callable[..., Any], settings: RuntimeSettings, container: Container
 ) -> None:
     container.breaks_off = True
-    events = iter(_stream(start(settings))["Body"])
+    body = _stream(start(settings))["Body"]
+    events = iter(body)
     assert next(events)["PayloadPart"]["Bytes"] == ANSWER[:8]
     with pytest.raises(EventStreamError, match=r"ModelStreamError.* was closed"):
         next(events)
+    body.close()
 
 
 def test_a_late_answer_is_a_model_error(
@@ -260,10 +262,12 @@ def test_a_late_stream_is_a_stream_error(
     start: Callable[..., Any], settings: RuntimeSettings, container: Container
 ) -> None:
     container.hangs = True
-    events = iter(_stream(start(replace(settings, stream_seconds=0.3)))["Body"])
+    body = _stream(start(replace(settings, stream_seconds=0.3)))["Body"]
+    events = iter(body)
     assert next(events)["PayloadPart"]["Bytes"] == ANSWER[:8]
     with pytest.raises(EventStreamError, match=r"ModelStreamError.* took too long"):
         next(events)
+    body.close()
 
 
 def test_a_body_over_the_limit_is_refused(
@@ -272,7 +276,7 @@ def test_a_body_over_the_limit_is_refused(
     client = start(replace(settings, max_body_bytes=4))
     response = _error(_invoke, client, Body=b"12345")
     assert response["ResponseMetadata"]["HTTPStatusCode"] == 413
-    _invoke(client, Body=b"1234")
+    _invoke(client, Body=b"1234")["Body"].close()
     assert [body for _, body in container.seen] == [b"1234"]
 
 

@@ -48,6 +48,8 @@ def dynamodb(listener: socket.socket) -> Iterator[str]:
     try:
         create_table(url_of(listener))
         yield url_of(listener)
+        # moto's state is the process's, not the server's.
+        _call(url_of(listener), "DeleteTable", {"TableName": TABLE})
     finally:
         server.shutdown()
         thread.join()
