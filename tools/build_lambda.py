@@ -3,7 +3,8 @@
     python tools/build_lambda.py             both packages, into build/
     python tools/build_lambda.py --arch arm64 --out gateway.zip
 
-Needs an interpreter of Lambda's version, for the bytecode.  Wheels come from PyPI, made for Lambda's Python and processor, whatever machine builds.
+Needs an interpreter of Lambda's Python, for the bytecode.  Wheels come from PyPI, made for that
+Python and the processor, whatever machine builds.
 https://docs.aws.amazon.com/lambda/latest/dg/python-package.html
 """
 
@@ -33,19 +34,19 @@ class BuildError(Exception):
     """A package that must not be shipped."""
 
 
-def build(arch: str, out: Path, python: str) -> None:
+def build(arch: str, out: Path, python: str, *, bytecode: bool = True) -> None:
     """Write the package for one processor; raises BuildError."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder)
         _install(arch, python, package)
         for library in package.rglob("*.so*"):
             check_machine(library, arch)
-        for name, path in _files(SOURCE):
-            (package / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, package / name)
-        _compile(package, python)
+        unwanted = shutil.ignore_patterns("__pycache__", "requirements.txt")
+        shutil.copytree(SOURCE, package, ignore=unwanted, dirs_exist_ok=True)
+        if bytecode:
+            _compile(package, python)
         out.parent.mkdir(parents=True, exist_ok=True)
-        _write(out, dict(_files(package, bytecode=True)))
+        _write(out, dict(_files(package)))
     size = out.stat().st_size
     if size > LIMIT_BYTES:
         raise BuildError(f"{out} has {size} bytes; the limit is {LIMIT_BYTES}")
@@ -75,27 +76,31 @@ def _compile(folder: Path, python: str) -> None:
     """
     interpreter = find_python(python)
     if interpreter is None:
-        raise BuildError(f"no python{python} was found to compile for it; see --python")
+        raise BuildError(f"no python{python} was found to compile with; --source-only does without")
     subprocess.run([interpreter, *COMPILE, "-s", str(folder), "-p", "/", str(folder)], check=True)
 
 
 def find_python(version: str) -> str | None:
     """Return an interpreter of this version: our own, one on PATH, or one of pyenv's."""
-    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
-        return sys.executable
-    found = shutil.which(f"python{version}")
-    if found:
-        return found
-    ours = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}"))
-    return str(ours[-1]) if ours else None
+    pyenv = (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}")
+    on_path = shutil.which(f"python{version}")
+    candidates = [sys.executable, *([on_path] if on_path else []), *map(str, sorted(pyenv))]
+    # pyenv puts a program on PATH for every version it has, most of which only complain.
+    return next((path for path in candidates if _version(path) == version), None)
 
 
-def _files(folder: Path, *, bytecode: bool = False) -> Iterator[tuple[str, Path]]:
+def _version(interpreter: str) -> str:
+    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
+    asked = subprocess.run([interpreter, "-c", ask], capture_output=True, text=True, check=False)
+    return asked.stdout.strip()
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield what belongs into a package, with its name there."""
     for path in folder.rglob("*"):
-        kept = path.name not in DROPPED and path.suffix not in DROPPED_TYPES
-        if path.is_file() and kept and (bytecode or "__pycache__" not in path.parts):
-            if path.name != "requirements.txt":
-                yield path.relative_to(folder).as_posix(), path
+        dropped = path.name in DROPPED or path.suffix in DROPPED_TYPES
+        if path.is_file() and not dropped:
+            yield path.relative_to(folder).as_posix(), path
 
 
 def _write(out: Path, files: dict[str, Path]) -> None:
@@ -116,13 +121,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", choices=sorted(WHEELS), help="one processor (default: both)")
     parser.add_argument("--out", type=Path, help="the file, with --arch")
     parser.add_argument("--python", default="3.12", help="Lambda's Python (%(default)s)")
+    parser.add_argument("--source-only", action="store_true", help="add no bytecode")
     chosen = parser.parse_args(arguments)
     if chosen.out and not chosen.arch:
         parser.error("--out needs --arch")
     for arch in [chosen.arch] if chosen.arch else sorted(WHEELS):
         out = chosen.out or ROOT / "build" / f"lambda-{arch}.zip"
         try:
-            build(arch, out, chosen.python)
+            build(arch, out, chosen.python, bytecode=not chosen.source_only)
         except BuildError as error:
             print(f"build_lambda: {error}", file=sys.stderr)
             return 2

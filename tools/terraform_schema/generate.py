@@ -101,7 +101,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             schema = read_bindings(_archive(source, Path(folder)))
         document = {"version": source.version, **_subset(schema, source.keep)}
-        _write(schema_file(source.provider), document)
+        write_compressed(schema_file(source.provider), document)
         count = len(document["resource_schemas"]) + len(document["data_source_schemas"])
         print(f"{source.provider} {source.version}: {count} types")
     return 0
@@ -145,7 +145,7 @@ def _with_computed(entry: Json) -> Json:
     return entry
 
 
-def _write(path: Path, document: Json) -> None:
+def write_compressed(path: Path, document: Json) -> None:
     text = json.dumps(document, separators=(",", ":"), sort_keys=True)
     # mtime 0: the same input gives the same bytes.
     path.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))

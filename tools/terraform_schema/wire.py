@@ -8,7 +8,11 @@ the method's path and the field numbers travel.
 from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import (  # type: ignore[import-untyped]
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+)
 
 SERVICE = "tfplugin6.Provider"
 
