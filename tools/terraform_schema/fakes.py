@@ -76,6 +76,8 @@ def resource(type_name: str, values: Mapping[str, Any]) -> Fill:
             return f"{prefix}{digest}"
         if name == "id" and type_name in _ID_PREFIX:
             return f"{_ID_PREFIX[type_name]}-{digest}"
+        if name.endswith("security_group_id"):
+            return f"sg-{digest}"
         if name == "id" and label != digest:
             return label
         return _example(attribute.type, f"{name}-{digest}")

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from jsonschema import (  # type: ignore[import-untyped]
+    Draft202012Validator,
+)
+from jsonschema.exceptions import best_match  # type: ignore[import-untyped]
 
 from terraform_schema.catalogue import DATA
 
@@ -47,4 +50,5 @@ def complaints(thing: Any) -> Iterator[str]:
         return
     schema = {**_schemas(), "$ref": f"#/$defs/{name}"}
     for error in Draft202012Validator(schema).iter_errors(thing):
-        yield f"{kind[1]} {error.json_path}: {error.message[:300]}"
+        deepest = best_match([error]) or error
+        yield f"{kind[1]} {deepest.json_path}: {deepest.message[:300]}"

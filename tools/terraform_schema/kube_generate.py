@@ -29,6 +29,7 @@ _FUNCTION = re.compile(r"function (validate\d+)\(data,\{(.*?)(?=function validat
 _IMPORT = re.compile(r'import\{validate as (validate\d+)\}from"[^"]*?/?(\w+?)(?:\.js)?"')
 _PROPERTY = re.compile(r"void 0!==data\.(\w+)&&\(+(validate\d+)\(data\.\1,")
 _DELEGATE = re.compile(r"[^.\w](validate\d+)\(data,\{instancePath,")
+_LIMIT = re.compile(r'keyword:"(m\w+)",params:\{(?:comparison:"..",)?limit:(\d+)')
 _ENUM = re.compile(r"let (\w+_enum)=(\[[^\]]*\])")
 
 
@@ -125,7 +126,7 @@ class _Script:
             schema["pattern"] = json.loads(f'"{pattern[1]}"')
         if enum := re.search(r"params:\{allowedValues:(\w+)\}", body):
             schema["enum"] = json.loads(dict(_ENUM.findall(self.text))[enum[1]])
-        for keyword, limit in re.findall(r'keyword:"(m\w+)",params:\{limit:(\d+)', body):
+        for keyword, limit in _LIMIT.findall(body):
             schema[keyword] = int(limit)
         return schema
 
