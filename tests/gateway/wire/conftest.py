@@ -84,7 +84,8 @@ class FakeSageMaker(Server):
         self.behave: Callable[[Any, Any], None] = self.answer
 
     def post(self, http: Any) -> None:
-        body = json.loads(http.rfile.read(int(http.headers["Content-Length"])))
+        text = http.rfile.read(int(http.headers.get("Content-Length") or 0))
+        body = json.loads(text) if text else None  # an asynchronous one's is in S3
         self.posts.append(Post(http.path, body, dict(http.headers)))
         self.behave(http, body)
 
@@ -213,6 +214,7 @@ class Function(Server):
             http.close_connection = True
             return
         headers = {
+            "Content-Type": "application/json",  # without it awslambdaric crashes
             "Lambda-Runtime-Aws-Request-Id": request_id,
             "Lambda-Runtime-Deadline-Ms": str(int(deadline * 1000)),
             "Lambda-Runtime-Invoked-Function-Arn": ARN,
