@@ -1,6 +1,7 @@
 """The services as HTTP servers on loopback: SageMaker Runtime, and Lambda's own Runtime API."""
 
 import base64
+import importlib.util
 import json
 import os
 import queue
@@ -130,6 +131,30 @@ class FakeSageMaker(Server):
                 http.wfile.write(b"0\r\n\r\n")
 
         return behave
+
+
+def load_builder() -> Any:
+    """The package builder, a script outside every package."""
+    path = ROOT / "tools" / "build_lambda.py"
+    spec = importlib.util.spec_from_file_location("build_lambda", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def builder() -> Any:
+    return load_builder()
+
+
+@pytest.fixture(scope="session")
+def lambda_interpreter(builder: Any) -> str:
+    """An interpreter of Lambda's version."""
+    interpreter: str | None = builder.find_python("3.12")
+    if interpreter is None:
+        pytest.skip("no python3.12 on this machine: the package is not run on Lambda's Python")
+    return interpreter
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ The slow tests need PyPI once, to build the package and a virtual environment wi
 """
 
 import hashlib
-import importlib.util
 import json
 import platform
 import subprocess
@@ -27,21 +26,11 @@ HUNG = BODY | {"inputs": "hung"}
 KEY = "a-secret-key"
 
 
-def load_builder():
-    spec = importlib.util.spec_from_file_location("build_lambda", ROOT / "tools/build_lambda.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-builder = load_builder()
-
-
 def elf(machine):
     return b"\x7fELF" + bytes(14) + machine.to_bytes(2, "little") + bytes(40)
 
 
-def test_a_library_of_another_processor_is_refused(tmp_path):
+def test_a_library_of_another_processor_is_refused(builder, tmp_path):
     library = tmp_path / "x.so"
     library.write_bytes(elf(62))
     builder.check_machine(library, "x86_64")
@@ -68,7 +57,7 @@ def test_the_gateway_needs_neither_torch_nor_specinfer_nor_boto3():
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory):
+def packages(builder, tmp_path_factory):
     """Both packages, built as a user builds them."""
     folder = tmp_path_factory.mktemp("packages")
     for arch in builder.WHEELS:
@@ -78,15 +67,12 @@ def packages(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def lambda_python():
+def lambda_python(lambda_interpreter):
     """An interpreter of Lambda's version with the real runtime client, as Lambda has it."""
-    interpreter = builder.find_python(PYTHON)
-    if interpreter is None:
-        pytest.skip(f"no python{PYTHON} on this machine: the package is not run by awslambdaric")
     folder = ROOT / "build" / f"lambda-runtime-{PYTHON}"
     stamp = folder / "installed"
     if not stamp.exists():
-        subprocess.run([interpreter, "-m", "venv", str(folder)], check=True)
+        subprocess.run([lambda_interpreter, "-m", "venv", str(folder)], check=True)
         wanted = ["awslambdaric==4.2.2", "boto3==1.44.8"]
         subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", *wanted], check=True)
         stamp.touch()
@@ -94,7 +80,9 @@ def lambda_python():
 
 
 @pytest.mark.slow
-def test_packages_are_small_made_for_their_processor_and_the_same_every_time(packages, tmp_path):
+def test_packages_are_small_made_for_their_processor_and_the_same_every_time(
+    builder, packages, tmp_path
+):
     for arch, machine in builder.ELF_MACHINES.items():
         package = packages / f"{arch}.zip"
         assert package.stat().st_size <= 6 * 1024 * 1024
