@@ -127,3 +127,10 @@ def test_the_components_properties_are_those_of_the_api() -> None:
     specification = model.input_shape.members["Specification"].members
     assert {"ModelName", "ComputeResourceRequirements", "StartupParameters"} <= set(specification)
     assert "CopyCount" in model.input_shape.members["RuntimeConfig"].members
+
+
+def test_old_images_expire(stack: Applied) -> None:
+    policy = json.loads(stack.one("aws_ecr_lifecycle_policy.this").values["policy"])
+    (rule,) = policy["rules"]
+    assert rule["selection"]["countNumber"] == 10
+    assert rule["action"] == {"type": "expire"}

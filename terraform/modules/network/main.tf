@@ -3,6 +3,12 @@
 
 data "aws_availability_zones" "available" {
   state = "available"
+
+  # Local and wavelength zones would join the list when somebody opts in.
+  filter {
+    name   = "opt-in-status"
+    values = ["opt-in-not-required"]
+  }
 }
 
 data "aws_region" "current" {}
