@@ -177,8 +177,10 @@ resource "aws_cloudwatch_metric_alarm" "this" {
 }
 
 resource "aws_xray_group" "failures" {
+  count = length(var.function_names) > 0 ? 1 : 0
+
   group_name        = "${var.name}-failures"
-  filter_expression = "(fault = true OR error = true) AND annotation.service = \"gateway\""
+  filter_expression = "(fault = true OR error = true) AND (${join(" OR ", [for name in var.function_names : "service(\"${name}\")"])})"
 
   insights_configuration {
     insights_enabled      = true
@@ -196,7 +198,6 @@ locals {
   latency = ["AWS/SageMaker", "ModelLatency", "EndpointName", var.endpoint.name, "VariantName", var.endpoint.variant]
   hosts   = ["EndpointName", var.endpoint.name, "VariantName", var.endpoint.variant]
   served  = ["service", "model-server"]
-  gateway = ["service", "gateway"]
 
   charts = [
     { title = "Model latency (µs)", metrics = [for p in ["p50", "p95", "p99"] : concat(local.latency, [{ stat = p, label = p }])] },
@@ -230,10 +231,12 @@ locals {
     # The pool is allocated once, so GPU memory is flat; this is the figure that tells.
     # SageMaker scrapes the container's /metrics and chooses the namespace: hence a search.
     { title = "KV cache pages", metrics = [[{ expression = "SEARCH('MetricName=(\"specinfer_kv_blocks_used\" OR \"specinfer_kv_blocks_total\")', 'Maximum')", id = "pages" }]] },
+    # The gateway counts by route; the chart adds the routes up.
     {
       title = "Cache"
       metrics = [
-        for outcome in ["CacheHit", "CacheMiss", "CacheBypass", "CacheError"] : concat([var.metrics_namespace, outcome], local.gateway, [{ stat = "Sum" }])
+        for outcome in ["CacheHit", "CacheMiss", "CacheBypass", "CacheError"] :
+        [{ expression = "SUM(SEARCH('{${var.metrics_namespace},route,service} service=\"gateway\" MetricName=\"${outcome}\"', 'Sum'))", label = outcome, id = lower(outcome) }]
       ]
     },
     {
