@@ -29,37 +29,39 @@ class Endpoint:
     client: RuntimeClient
     name: str
 
-    def invoke(self, body: bytes, deadline: Deadline, trace: str = "") -> bytes:
+    def invoke(self, body: bytes, deadline: Deadline, traceparent: str = "") -> bytes:
         """Return the container's answer; raises GatewayError."""
         seconds = deadline.left()
         if seconds < MIN_SECONDS:
             raise GatewayError(504, "timeout", "no time was left to ask the model")
 
         def call() -> bytes:
-            response = self.client.invoke_endpoint(**self._arguments(body, trace))
+            response = self.client.invoke_endpoint(**self._arguments(body, traceparent))
             answer: bytes = response["Body"].read()
             return answer
 
         return _explained(lambda: within(seconds, call))
 
-    def stream(self, body: bytes, deadline: Deadline, trace: str = "") -> Iterator[bytes]:
+    def stream(self, body: bytes, deadline: Deadline, traceparent: str = "") -> Iterator[bytes]:
         """Yield the container's stream, begun before this returns; raises GatewayError."""
 
         def call() -> Any:
-            arguments = self._arguments(body, trace)
+            arguments = self._arguments(body, traceparent)
             return self.client.invoke_endpoint_with_response_stream(**arguments)["Body"]
 
         events = _explained(lambda: within(deadline.left(), call))
         return _parts(events, deadline)
 
-    def _arguments(self, body: bytes, trace: str) -> dict[str, Any]:
+    def _arguments(self, body: bytes, traceparent: str) -> dict[str, Any]:
         arguments: dict[str, Any] = {
             "EndpointName": self.name,
             "ContentType": "application/json",
             "Body": body,
         }
         # SageMaker lets no foreign header through, X-Amzn-Trace-Id included.
-        return arguments | ({"CustomAttributes": f"traceparent={trace}"} if trace else {})
+        return arguments | (
+            {"CustomAttributes": f"traceparent={traceparent}"} if traceparent else {}
+        )
 
 
 def _explained(call: Callable[[], Result]) -> Result:

@@ -69,7 +69,7 @@ class Service:
         """Ask the container, once; raises GatewayError, also for an answer of a strange shape."""
         started = self.now()
         with self.tracer.section("sagemaker.invoke"):
-            raw = self.endpoint.invoke(canonical(request.body), deadline, self.tracer.header)
+            raw = self.endpoint.invoke(canonical(request.body), deadline, self.tracer.traceparent)
             answer = _read(request.dialect, raw)
             ended = self.now()
             speculation = request.dialect.speculation(answer)
@@ -81,7 +81,7 @@ class Service:
     def stream(self, request: Request, deadline: Deadline) -> Iterator[bytes]:
         """Yield the container's stream, which is never kept; raises GatewayError."""
         with self.tracer.section("sagemaker.invoke"):
-            return self.endpoint.stream(canonical(request.body), deadline, self.tracer.header)
+            return self.endpoint.stream(canonical(request.body), deadline, self.tracer.traceparent)
 
 
 def _read(dialect: Dialect, raw: bytes) -> Document:

@@ -17,8 +17,8 @@ class Tracer(Protocol):
     """Takes timed sections of a request."""
 
     @property
-    def header(self) -> str:
-        """The trace that this request belongs to, as X-Amzn-Trace-Id has it; empty if none."""
+    def traceparent(self) -> str:
+        """The section that is open now, as W3C's traceparent has it; empty if there is none."""
 
     def section(self, name: str) -> AbstractContextManager[None]:
         """Time a block; an exception marks the section as failed."""
@@ -30,7 +30,7 @@ class Tracer(Protocol):
 class NoTracer:
     """Traces nothing."""
 
-    header = ""
+    traceparent = ""
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:

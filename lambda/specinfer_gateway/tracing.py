@@ -28,8 +28,14 @@ class XRayTracer:
     _open: list[str] = field(default_factory=list)
 
     @property
-    def header(self) -> str:
-        return self.trace()
+    def traceparent(self) -> str:
+        """The open section in W3C's words: X-Ray's 1-time-random is one number of 32 digits."""
+        trace = self._parts()
+        version, _, root = trace.get("Root", "").partition("-")
+        if version != "1" or not self._open:
+            return ""
+        sampled = "01" if trace.get("Sampled") == "1" else "00"
+        return f"00-{root.replace('-', '')}-{self._open[-1]}-{sampled}"
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
@@ -49,7 +55,7 @@ class XRayTracer:
         self._emit(name, _new_id(), start, end, fault=False)
 
     def _emit(self, name: str, own_id: str, start: float, end: float, fault: bool) -> None:
-        trace = dict(part.partition("=")[::2] for part in self.trace().split(";"))
+        trace = self._parts()
         if trace.get("Sampled") != "1":
             return
         parent = self._open[-1] if self._open else trace.get("Parent")
@@ -63,6 +69,9 @@ class XRayTracer:
             "end_time": end,
         }
         self.send(HEADER + json.dumps(segment | ({"fault": True} if fault else {})).encode())
+
+    def _parts(self) -> dict[str, str]:
+        return dict(part.partition("=")[::2] for part in self.trace().split(";"))
 
 
 def daemon(environment: Mapping[str, str]) -> Callable[[bytes], None] | None:

@@ -43,7 +43,8 @@ def test_a_miss_is_three_sections_under_the_functions_own(caller, segments):
         assert segment["parent_id"] == "53995c3f42cd8ad8"
         assert segment["start_time"] <= segment["end_time"]
         assert "fault" not in segment
-    assert caller.runtime.calls[0]["CustomAttributes"] == f"traceparent={TRACE}"
+    traceparent = f"00-5759e988bd862e3fe1be46a994272793-{found[1]['id']}-01"
+    assert caller.runtime.calls[0]["CustomAttributes"] == f"traceparent={traceparent}"
 
 
 def test_the_containers_phases_are_children_that_fit_into_the_invocation(caller, segments):

@@ -88,8 +88,8 @@ def test_a_trickling_answer_does_not_outlast_the_deadline(sagemaker, endpoint):
 
 
 def test_answers_and_the_trace_travel(sagemaker, endpoint):
-    answer = endpoint.invoke(BODY, deadline(5), "Root=1-2-3")
+    answer = endpoint.invoke(BODY, deadline(5), "00-1-2-01")
     assert json.loads(answer)[0]["generated_text"] == "an answer"
     headers = {name.lower(): value for name, value in sagemaker.posts[0].headers.items()}
-    assert headers["x-amzn-sagemaker-custom-attributes"] == "traceparent=Root=1-2-3"
+    assert headers["x-amzn-sagemaker-custom-attributes"] == "traceparent=00-1-2-01"
     assert threading.active_count() < 20
