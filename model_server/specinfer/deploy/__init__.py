@@ -1,0 +1,1 @@
+"""From a model folder to a SageMaker endpoint: package, deploy, invoke, delete."""

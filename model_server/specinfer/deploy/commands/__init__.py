@@ -1,0 +1,1 @@
+"""The command lines of deployment, one module each."""
