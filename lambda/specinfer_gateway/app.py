@@ -33,13 +33,13 @@ def build_app(gateway: Gateway, fault: Fault) -> Handler:
         return _Route(app, gateway, fault, work, problem).run
 
     for dialect in DIALECTS:
-        app.post(dialect.route, compress=True)(route(_generation(dialect), dialect.problem))
+        app.post(dialect.route)(route(_generation(dialect), dialect.problem))
     app.get("/v1/models")(route(_models))
     app.post("/v1/jobs")(route(_begin_job))
-    app.get("/v1/jobs/<job_id>", compress=True)(route(_show_job))
+    app.get("/v1/jobs/<job_id>")(route(_show_job))
     app.delete("/v1/jobs/<job_id>")(route(_cancel_job))
     app.get("/health")(lambda: answer(200, {"status": "ok"}))
-    app.get("/openapi.json", compress=True)(_openapi)
+    app.get("/openapi.json")(_openapi)
 
     @app.not_found
     def not_found(_: NotFoundError) -> Response[str]:

@@ -126,6 +126,12 @@ def test_unknown_keys_travel_on_and_are_no_error(caller):
     assert reply.status == 200
 
 
+def test_an_answer_is_never_base64(caller):
+    """API Gateway would hand base64 on as it is unless binary media types were set up."""
+    event = caller.event("POST", "/generate", '{"inputs": "hi"}', {"Accept-Encoding": "gzip"})
+    assert caller.send(event).json["generated_text"] == "an answer"
+
+
 def test_an_unknown_path_is_a_404_in_json(caller):
     reply = caller.post("/nowhere", {})
     assert (reply.status, reply.json["error"]["code"]) == (404, "not_found")

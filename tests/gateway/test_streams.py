@@ -170,10 +170,8 @@ def test_a_faulty_body_and_a_missing_key_have_their_status(caller, stream):
 
 
 def test_what_asks_for_no_stream_is_answered_whole(caller, stream):
-    metadata, events = stream("/generate", {"inputs": "a"}, {"Accept-Encoding": "gzip"})
+    metadata, events = stream("/generate", {"inputs": "a"})
     assert metadata["statusCode"] == 200
     assert metadata["multiValueHeaders"]["X-Cache"] == ["MISS"]
     assert len(events) == 1
-    import gzip
-
-    assert json.loads(gzip.decompress(events[0]))["generated_text"] == "an answer"
+    assert json.loads(events[0])["generated_text"] == "an answer"

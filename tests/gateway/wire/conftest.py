@@ -68,15 +68,15 @@ def reply(http: Any, status: int, body: bytes, headers: dict[str, str] | None = 
 
 @dataclass
 class Post:
-    """One request that SageMaker got."""
+    """One request that a service got."""
 
     path: str
     body: Any
     headers: dict[str, str]
 
 
-class FakeSageMaker(Server):
-    """SageMaker Runtime by wire: each POST is kept, then `behave` answers it."""
+class FakeService(Server):
+    """An AWS service by wire: each POST is kept, then `behave` answers it as SageMaker would."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class FakeSageMaker(Server):
 
     @staticmethod
     def fail(status: int, kind: str, **members: Any) -> Callable[[Any, Any], None]:
-        document = json.dumps({"Message": None, **members}).encode()
+        document = json.dumps({"__type": kind, "Message": None, **members}).encode()
         headers = {"x-amzn-ErrorType": kind, "Content-Type": "application/json"}
         return lambda http, body: reply(http, status, document, headers)
 
@@ -158,8 +158,17 @@ def lambda_interpreter(builder: Any) -> str:
 
 
 @pytest.fixture
-def sagemaker() -> Iterator[FakeSageMaker]:
-    server = FakeSageMaker()
+def sagemaker() -> Iterator[FakeService]:
+    server = FakeService()
+    yield server
+    server.release.set()
+    server.close()
+
+
+@pytest.fixture
+def table() -> Iterator[FakeService]:
+    """DynamoDB's place, for its faults: the wire is the same."""
+    server = FakeService()
     yield server
     server.release.set()
     server.close()
@@ -305,7 +314,7 @@ def start_function() -> Iterator[Callable[..., Function]]:
 
 
 @pytest.fixture
-def streaming(start_function: Callable[..., Function], sagemaker: FakeSageMaker) -> Function:
+def streaming(start_function: Callable[..., Function], sagemaker: FakeService) -> Function:
     """The streaming runtime on this interpreter, in front of the fake SageMaker."""
     return start_function(
         ["sh", str(ROOT / "lambda" / "stream_bootstrap"), sys.executable, "bootstrap.py"],
