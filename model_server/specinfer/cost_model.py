@@ -3,7 +3,7 @@
 import bisect
 from collections.abc import Callable, Sequence
 
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+ROWS = (1, 2, 4, 8, 16, 32)
 SHARE = 0.1  # of a new measurement in the running one
 
 

@@ -102,6 +102,11 @@ class Engine:
         """Requests that wait for a place in the batch."""
         return self._scheduler.queued
 
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Token ids that end an answer."""
+        return self._tokenizer.eos
+
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text)
 

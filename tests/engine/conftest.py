@@ -1,48 +1,14 @@
 """Tiny models on disk, engines over them, and a way to ask one question."""
 
-import queue
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from specinfer.config import EngineConfig
 from specinfer.engine import Engine
-from specinfer.request import Delta, SamplingParams
+from specinfer.testing.ask import Asker
 from specinfer.testing.toy import TINY, write_tiny_model
-
-
-@dataclass(frozen=True)
-class Answer:
-    text: str
-    tokens: list[int]
-    last: Delta
-
-
-class Asker:
-    """Submits a prompt and gathers its deltas."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def __call__(self, prompt: Sequence[int] | str, **params: object) -> Answer:
-        return self.gather(*self.submit(prompt, **params)[1:])
-
-    def submit(self, prompt: Sequence[int] | str, **params: object):  # type: ignore[no-untyped-def]
-        ids = self.engine.encode(prompt) if isinstance(prompt, str) else prompt
-        deltas: queue.SimpleQueue[Delta] = queue.SimpleQueue()
-        handle = self.engine.submit(ids, SamplingParams(**params), deltas.put)  # type: ignore[arg-type]
-        return handle, deltas
-
-    def gather(self, deltas: "queue.SimpleQueue[Delta]") -> Answer:
-        text, tokens = "", []
-        while True:
-            delta = deltas.get(timeout=60)
-            text += delta.text
-            tokens += delta.tokens
-            if delta.finish_reason is not None:
-                return Answer(text, tokens, delta)
 
 
 @pytest.fixture(scope="session")
