@@ -1,0 +1,176 @@
+"""Tree attention on this CPU against what else torch offers: one table of microseconds and ratios.
+
+Run: python benchmarks/kernels_cpu.py.  A ratio is the peer's time by ours, so above 1 is faster.
+Each figure is the least of several rounds in which all candidates take turns, so that a busy
+machine slows all of them.  `dense` gathers the pages and masks densely, as peers without a tree
+kernel do; `contiguous` is SDPA on a cache of one request, already laid out for it.
+"""
+
+import argparse
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from specinfer_kernels import TreeBatch, plan_attention, tree_attention
+from specinfer_kernels.testing import Tensors, batch_of, random_tree
+
+HEADS = {"SmolLM2-135M": (9, 3, 64), "Llama-3-8B": (32, 8, 128)}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PAGE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    model: str
+    dtype: str
+    requests: int
+    context: int
+    rows: int
+    shuffled: bool
+
+    def batch(self, generator: torch.Generator) -> TreeBatch:
+        trees = [random_tree(self.rows, generator) for _ in range(self.requests)]
+        per_request = -(-(self.context + self.rows) // PAGE)
+        count = self.requests * per_request
+        order = torch.randperm(count, generator=generator) if self.shuffled else torch.arange(count)
+        pages = order.view(self.requests, -1)
+        return batch_of([self.context] * self.requests, trees, page_size=PAGE, pages=pages)
+
+
+def candidates(case: Case, generator: torch.Generator) -> dict[str, Callable[[], Tensor]]:
+    """Return one layer's attention as a call, ours and the peers'; masks are made beforehand."""
+    batch = case.batch(generator)
+    heads = HEADS[case.model]
+    given = Tensors.random(batch, *heads, DTYPES[case.dtype], generator)
+    plan = plan_attention(batch, dtype=given.query.dtype, backend="cpu")
+    scale = heads[2] ** -0.5
+    calls = {
+        "ours": lambda: tree_attention(given.query, given.keys, given.values, plan, scale=scale),
+        "dense": _dense(batch, given, scale),
+    }
+    if case.requests == 1 and not case.shuffled:
+        calls["contiguous"] = _contiguous(batch, given, scale)
+    return calls
+
+
+def _dense(batch: TreeBatch, given: Tensors, scale: float) -> Callable[[], Tensor]:
+    """SDPA over gathered pages, [B, H, T, D] with GQA, and a mask of the query's dtype."""
+    pages = batch.pages.long()
+    total, rows = batch.max_total, batch.max_rows
+    slots = (pages[:, :, None] * PAGE + torch.arange(PAGE)).flatten(1)[:, :total].flatten()
+    bias = _bias(batch, given.query.dtype)
+    query = given.query.view(batch.requests, rows, *given.query.shape[1:]).transpose(1, 2)
+
+    def call() -> Tensor:
+        keys, values = (
+            pool.index_select(0, slots).view(batch.requests, total, *pool.shape[1:]).transpose(1, 2)
+            for pool in (given.keys, given.values)
+        )
+        return scaled_dot_product_attention(
+            query, keys, values, attn_mask=bias, scale=scale, enable_gqa=True
+        )
+
+    return call
+
+
+def _contiguous(batch: TreeBatch, given: Tensors, scale: float) -> Callable[[], Tensor]:
+    """SDPA on a cache laid out [1, K, S, D], as one that serves a single request is."""
+    keys, values = (
+        pool[: batch.max_total].transpose(0, 1)[None].contiguous()
+        for pool in (given.keys, given.values)
+    )
+    bias = None if batch.max_rows == 1 else _bias(batch, given.query.dtype)
+    query = given.query.transpose(0, 1)[None]
+    return lambda: scaled_dot_product_attention(
+        query, keys, values, attn_mask=bias, scale=scale, enable_gqa=True
+    )
+
+
+def _bias(batch: TreeBatch, dtype: torch.dtype) -> Tensor:
+    """Return [B, 1, T, context + T] for requests of equal size."""
+    rows, context = batch.max_rows, batch.max_total - batch.max_rows
+    column = torch.arange(rows)
+    seen = batch.ancestors[:, column // 64] >> (column % 64) & 1 == 1
+    tree = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, float("-inf"))
+    return torch.cat([tree.new_zeros(len(tree), context), tree], dim=1).view(
+        batch.requests, 1, rows, -1
+    )
+
+
+def least_times(calls: dict[str, Callable[[], Tensor]], budget: float) -> dict[str, float]:
+    """Return each call's least time in seconds; candidates take turns until budget is spent."""
+    least = dict.fromkeys(calls, float("inf"))
+    for call in calls.values():
+        call()
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end:
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            least[name] = min(least[name], time.perf_counter() - start)
+    return least
+
+
+def planning_time(case: Case, generator: torch.Generator) -> float:
+    """Return the least seconds of a step's own work, which all its layers share."""
+    batch = case.batch(generator)
+    dtype = DTYPES[case.dtype]
+    given = Tensors.random(batch, *HEADS[case.model], dtype, generator)
+
+    def first_layer() -> Tensor:
+        plan = plan_attention(batch, dtype=dtype, backend="cpu")
+        return tree_attention(given.query, given.keys, given.values, plan, scale=1.0)
+
+    plan = plan_attention(batch, dtype=dtype, backend="cpu")
+    later = lambda: tree_attention(given.query, given.keys, given.values, plan, scale=1.0)  # noqa: E731
+    times = least_times({"first": first_layer, "later": later}, 0.3)
+    return times["first"] - times["later"]
+
+
+def cases(models: Sequence[str], dtypes: Sequence[str], quick: bool) -> list[Case]:
+    shapes = (
+        [(1, 128), (1, 1024), (8, 1024)]
+        if quick
+        else [(1, 128), (1, 1024), (1, 4096), (4, 256), (8, 256), (8, 1024)]
+    )
+    return [
+        Case(model, dtype, requests, context, rows, shuffled)
+        for model in models
+        for dtype in dtypes
+        for requests, context in shapes
+        for rows in ((1, 32) if quick else (1, 8, 32, 64))
+        for shuffled in ((False, True) if requests == 1 else (True,))
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=HEADS, action="append")
+    parser.add_argument("--dtype", choices=DTYPES, action="append")
+    parser.add_argument("--quick", action="store_true", help="a third of the rows")
+    parser.add_argument("--seconds", type=float, default=0.5, help="spent on each row")
+    wish = parser.parse_args()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.platform()}")
+    print(
+        f"{'model':13} dtype  B context rows pages      ours us  dense/ours  contig/ours  plan us"
+    )
+    generator = torch.Generator().manual_seed(0)
+    for case in cases(wish.model or ["SmolLM2-135M"], wish.dtype or list(DTYPES), wish.quick):
+        times = least_times(candidates(case, generator), wish.seconds)
+        ours, peer = times["ours"], times.get("contiguous")
+        print(
+            f"{case.model:13} {case.dtype:5} {case.requests:2} {case.context:7} {case.rows:4} "
+            f"{'shuffled' if case.shuffled else 'in order':8} {ours * 1e6:9.0f} "
+            f"{times['dense'] / ours:11.2f} {f'{peer / ours:12.2f}' if peer else ' ' * 12} "
+            f"{planning_time(case, generator) * 1e6:8.0f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
