@@ -15,7 +15,7 @@ Document = dict[str, Any]
 class Dialect:
     """One API that clients speak.
 
-    sampling and finish return the parts of a request or an answer that decide whether the
+    parameters and finish return the parts of a request and of an answer that decide whether the
     answer may be kept; unwrap takes the container's document, None when it has another shape.
     """
 

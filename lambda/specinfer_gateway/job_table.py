@@ -47,13 +47,15 @@ class JobTable:
     client: TableClient
     table: str
 
-    def add(self, job: Job) -> bool:
-        """Add a job unless its id is taken."""
+    def add(self, job: Job, now: int) -> bool:
+        """Add a job unless its id is taken by one that has not expired."""
         return self._conditional(
             lambda: self.client.put_item(
                 TableName=self.table,
                 Item=_item(job),
-                ConditionExpression="attribute_not_exists(job_id)",
+                ConditionExpression="attribute_not_exists(job_id) OR #ttl <= :now",
+                ExpressionAttributeNames={"#ttl": "ttl"},
+                ExpressionAttributeValues={":now": {"N": str(now)}},
             )
         )
 

@@ -43,7 +43,7 @@ class Jobs:
         text = canonical(request.body)
         job = self._new(request.dialect, text, owner, once)
         self.objects.write(job.input, text)
-        if not self.table.add(job):
+        if not self.table.add(job, now=job.created):
             job = self._earlier(job)
             if not self._unsubmitted(job):
                 return job
@@ -90,13 +90,14 @@ class Jobs:
     def _new(self, dialect: Dialect, text: bytes, owner: str, once: str) -> Job:
         seed = json.dumps([owner, once]).encode()
         job_id = hashlib.sha256(seed).hexdigest()[:32] if once else secrets.token_hex(16)
-        now = int(self.now())
+        now, digest = int(self.now()), hashlib.sha256(text).hexdigest()
         return Job(
             job_id=job_id,
             owner=owner,
             dialect=dialect.name,
-            digest=hashlib.sha256(text).hexdigest(),
-            input=f"{self.folder}/{job_id}/input.json",
+            digest=digest,
+            # Named by its content: another body under the same key must not replace it.
+            input=f"{self.folder}/{job_id}/{digest}.json",
             created=now,
             ttl=now + self.ttl_seconds,
         )

@@ -67,19 +67,30 @@ class Reporter:
         return Report(self.log, self.meter, self.clock, self.clock(), request_id, route)
 
     def fault(self, error: Exception, event: Mapping[str, Any], context: Any) -> GatewayError:
-        """Return what a caller may know; the log gets an unexpected error's type and place.
+        """Return what a caller may know; the log gets the cause of a fault on our side.
 
-        Not its text, which may quote the prompt.
+        Its type, place and AWS's code for it, not its text, which may quote the prompt.
         """
-        if isinstance(error, GatewayError):
-            return error
-        place = error.__traceback__
-        while place and place.tb_next:
-            place = place.tb_next
-        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
-        facts = {"fault": type(error).__name__, "where": where}
-        self.log.error("request failed", extra=facts | {"request_id": _request_id(event, context)})
-        return GatewayError(500, "internal", "the gateway failed")
+        told = error if isinstance(error, GatewayError) else _internal()
+        cause = error.__cause__ if isinstance(error, GatewayError) else error
+        if cause is not None and told.status >= 500:
+            facts = {"fault": type(cause).__name__, "where": _place(cause), "code": told.code}
+            response = getattr(cause, "response", None) or {}
+            facts["aws"] = str((response.get("Error") or {}).get("Code", ""))
+            facts["request_id"] = _request_id(event, context)
+            self.log.error("request failed", extra=facts)
+        return told
+
+
+def _internal() -> GatewayError:
+    return GatewayError(500, "internal", "the gateway failed")
+
+
+def _place(error: BaseException) -> str:
+    place = error.__traceback__
+    while place and place.tb_next:
+        place = place.tb_next
+    return f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
 
 
 def _request_id(event: Mapping[str, Any], context: Any) -> str:

@@ -18,6 +18,7 @@ from specinfer_gateway.dialects import DIALECTS, Dialect
 from specinfer_gateway.errors import GatewayError
 from specinfer_gateway.report import Reporter
 from specinfer_gateway.shield import Handler, proxy_error
+from specinfer_gateway.upstream import broken
 
 HEADERS = {
     "Content-Type": "text/event-stream",
@@ -25,7 +26,6 @@ HEADERS = {
     "X-Cache": "BYPASS",
     "Access-Control-Expose-Headers": ",".join(TOLD_HEADERS),
 }
-BROKE_OFF = GatewayError(502, "stream_broken", "the model's answer broke off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _told(dialect: Dialect, events: Iterator[bytes]) -> Iterator[bytes]:
         yield _event(dialect, error)
     else:
         if not dialect.ended(last):
-            yield _event(dialect, BROKE_OFF)
+            yield _event(dialect, broken())
 
 
 def _event(dialect: Dialect, error: GatewayError) -> bytes:

@@ -34,7 +34,7 @@ def explain(error: Exception) -> GatewayError:
     if isinstance(error, BotoCoreError):
         return GatewayError(503, "endpoint_unavailable", UNAVAILABLE, retry_after=5)
     if isinstance(error, HTTPError):  # urllib3's: a connection that broke within an answer
-        return _broken()
+        return broken()
     raise error
 
 
@@ -47,7 +47,7 @@ def _explain_service(error: ClientError) -> GatewayError:
     if code == "ModelStreamError":
         # botocore keeps the message and drops ErrorCode, which would tell the two apart.
         late = "timed out" in message
-        return explain(DeadlineError()) if late else _broken()
+        return explain(DeadlineError()) if late else broken()
     if code in ("ValidationError", "ValidationException"):
         return _explain_validation(message)
     return SERVICE.get(code, _internal)()
@@ -112,7 +112,8 @@ def _unavailable() -> GatewayError:
     return GatewayError(503, "upstream_unavailable", UNAVAILABLE, retry_after=5)
 
 
-def _broken() -> GatewayError:
+def broken() -> GatewayError:
+    """Return the error of an answer that stops before its end."""
     return GatewayError(502, "stream_broken", "the model's answer broke off")
 
 
@@ -122,7 +123,7 @@ def _upstream() -> GatewayError:
 
 SERVICE = {
     "ModelNotReadyException": _not_ready,
-    "InternalStreamFailure": _broken,
+    "InternalStreamFailure": broken,
     "ThrottlingException": _throttled,
     "TooManyRequestsException": _throttled,
     "ServiceUnavailable": _unavailable,

@@ -216,6 +216,14 @@ def test_the_same_key_is_the_same_job_and_another_body_a_409(caller, worker):
     assert len(worker.queue) == 1
     reply = caller.post("/v1/jobs", {"inputs": "other"}, {"Idempotency-Key": "k"})
     assert (reply.status, reply.json["error"]["code"]) == (409, "idempotency_mismatch")
+    assert worker.read_input(1) == BODY, "the first job's input was replaced"
+
+
+def test_an_expired_job_gives_its_key_free(caller, worker):
+    first = begin(caller, {"Idempotency-Key": "k"})
+    caller.clock.seconds += 1_001
+    assert begin(caller, {"Idempotency-Key": "k"}) == first
+    assert len(worker.queue) == 2
 
 
 def test_a_job_is_its_owners_alone(caller, worker):

@@ -97,6 +97,15 @@ def test_an_unexpected_fault_is_located_in_the_log(caller, lines):
     assert "test_privacy.py" in fault["where"]
 
 
+def test_a_refusal_by_aws_is_loud_in_the_log_and_hidden_from_the_caller(caller, lines):
+    caller.runtime.fail("AccessDeniedException", "User arn:aws:iam::123456789012:role/x may not")
+    log, answer = lines(event(caller, CHAT))
+    fault = json.loads(log.splitlines()[0])
+    assert (fault["level"], fault["aws"]) == ("ERROR", "AccessDeniedException")
+    assert "123456789012" not in log + answer["body"]
+    assert "AccessDenied" not in answer["body"]
+
+
 def test_a_wrong_key_is_not_logged(caller, lines):
     log, answer = lines(event(caller, CHAT, key="canary-wrong"))
     assert answer["statusCode"] == 401
