@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from terraform_schema.kube import complaints
-from terraform_schema.workspace import Applied, Workspace, resources
+from terraform_schema.workspace import Applied, resources
 
 
 def objects(stack_resources: Any) -> list[Any]:
@@ -28,12 +28,17 @@ def ray(large: Applied) -> list[Any]:
     return objects(large.resources)
 
 
-@pytest.fixture(scope="module")
-def deployment(new_workspace: Callable[[str], Workspace]) -> list[Any]:
+@pytest.fixture
+def deployment(with_deployment: Any) -> list[Any]:
     """The objects with a plain Deployment in place of Ray."""
-    workspace = new_workspace("large")
-    workspace.plan("-var-file=example.tfvars", "-var=serving=deployment")
-    return objects(resources(workspace.apply_plan()))
+    return objects(resources(with_deployment))
+
+
+@pytest.fixture(scope="module")
+def with_deployment(applied: Callable[[str], Applied]) -> Any:
+    return applied("large").workspace.plan(
+        "-refresh=false", "-var-file=example.tfvars", "-var=serving=deployment"
+    )
 
 
 def test_every_object_is_valid(ray: list[Any], deployment: list[Any]) -> None:

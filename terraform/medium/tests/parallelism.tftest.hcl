@@ -1,14 +1,4 @@
-# Mistakes in tfvars are caught with a message that says what is allowed.
-
-run "parallelism_is_one_of_two" {
-  command = plan
-
-  variables {
-    parallelism = "pipeline"
-  }
-
-  expect_failures = [var.parallelism]
-}
+# Four copies on four GPUs bring the model by inference components.
 
 run "copies_bring_their_own_model" {
   command = plan
