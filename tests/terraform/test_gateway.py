@@ -48,6 +48,19 @@ def test_the_handler_exists(repository: Path, small: Applied) -> None:
         assert re.search(rf"\b{name}\b", (repository / "lambda" / f"{file}.py").read_text())
 
 
+def test_the_program_that_streams_is_in_the_package(repository: Path, small: Applied) -> None:
+    streaming = environment(functions(small)["specinfer-small-stream"])
+    program = Path(streaming["AWS_LAMBDA_EXEC_WRAPPER"])
+    assert program.parent == Path("/var/task")
+    assert (repository / "lambda" / program.name).is_file()
+
+
+def test_the_runtime_is_the_one_the_package_is_built_for(repository: Path, small: Applied) -> None:
+    builder = (repository / "tools" / "build_lambda.py").read_text()
+    (python,) = re.findall(r'"--python", default="([\d.]+)"', builder)
+    assert {f.values["runtime"] for f in functions(small).values()} == {f"python{python}"}
+
+
 def test_a_function_ends_before_its_integration_does(small: Applied, medium: Applied) -> None:
     for stack in (small, medium):
         timeout = {

