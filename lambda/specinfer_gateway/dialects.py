@@ -33,7 +33,7 @@ class Dialect:
     finish: Callable[[Document], Mapping[str, Any]]
     generated: Callable[[Document], Any]  # number of tokens
     speculation: Callable[[Document], Mapping[str, Any]]
-    ended: Callable[[bytes], bool]  # whether a stream's event is its last one
+    ended: Callable[[bytes], bool]  # whether events end with a stream's last one
 
     def read(self, raw: bytes) -> Document | None:
         """Return the answer in an endpoint's or a kept document, None when it is not one."""
@@ -91,16 +91,28 @@ def _usage(answer: Document) -> Mapping[str, Any]:
     return answer.get("usage") or {}
 
 
-def _openai_ended(event: bytes) -> bool:
+def _openai_ended(events: bytes) -> bool:
     """OpenAI's streams close with a mark, unless an error closed them."""
-    return event.rstrip().endswith(b"data: [DONE]") or b'data: {"error"' in event
+    last = _last_data(events)
+    return last == b"[DONE]" or "error" in _object(last)
 
 
-def _tgi_ended(event: bytes) -> bool:
+def _tgi_ended(events: bytes) -> bool:
     """TGI's last event holds the whole text; the others hold null."""
-    return event.count(b'"generated_text": null') + event.count(b'"generated_text":null') < (
-        event.count(b"data:")
-    )
+    last = _object(_last_data(events))
+    return "error" in last or last.get("generated_text") is not None
+
+
+def _last_data(events: bytes) -> bytes:
+    return events.rstrip().rpartition(b"\n\n")[2].removeprefix(b"data:").strip()
+
+
+def _object(text: bytes) -> Document:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 CHAT = Dialect(

@@ -3,20 +3,30 @@
 The slow tests need PyPI once, to build the package and a virtual environment with awslambdaric.
 """
 
+import contextlib
 import hashlib
 import json
 import platform
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import boto3
+import httpx
 import pytest
+import uvicorn
 from moto.server import ThreadedMotoServer
 
 from specinfer.local.event_stream import payload_part
+from specinfer.local.sagemaker_runtime import RuntimeSettings, SageMakerRuntime
+from specinfer.server.app import create_app
+from specinfer.server.run import build_service
+from specinfer.server.settings import ServerSettings
+from specinfer.testing.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[3]
 PYTHON = "3.12"
@@ -54,6 +64,14 @@ def test_the_gateway_needs_neither_torch_nor_specinfer_nor_boto3():
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert run.stdout.strip() == "[]", run.stderr
+
+
+def test_the_package_s_versions_are_those_that_are_tested():
+    def pins(name):
+        lines = (ROOT / name).read_text().replace("_", "-").lower().splitlines()
+        return {line.strip() for line in lines if "==" in line and not line.startswith("#")}
+
+    assert pins("lambda/requirements.txt") - pins("constraints.txt") == set()
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +199,61 @@ def test_the_runtime_client_runs_the_package(function, sagemaker):
     document = function.invoke(event("/openapi.json", method="GET")).payload
     assert json.loads(document["body"])["openapi"] == "3.1.0"
     assert not any(KEY in line for line in function.log)
+
+
+@contextlib.contextmanager
+def serving(app):
+    """Run an ASGI app; yields its address."""
+    config = uvicorn.Config(app, port=0, log_level="error", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not server.started:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+@pytest.fixture
+def endpoint():
+    """The real container's server, behind the laptop stack's SageMaker Runtime."""
+    service = build_service(ServerSettings(), FakeEngine)
+    with serving(create_app(service)) as container:
+        # It lives in the server's loop, where nobody would close connections it kept.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        client = httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)
+        runtime = SageMakerRuntime(RuntimeSettings(container=container), client)
+        with serving(runtime.app()) as url:
+            yield url
+    service.tokenisers.shutdown()
+
+
+@pytest.mark.slow
+def test_package_runtime_and_container_together(start_function, lambda_python, folder, endpoint):
+    """Zip under awslambdaric, botocore on the wire, SageMaker's API, the container's server."""
+    environment = {
+        "SPECINFER_ENDPOINT": "specinfer",
+        "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": endpoint,
+    }
+    command = [lambda_python, "-m", "awslambdaric", "handler.lambda_handler"]
+    whole = start_function(command, folder, **environment)
+    answer = whole.invoke(event("/generate", BODY)).payload
+    assert answer["statusCode"] == 200, answer
+    assert json.loads(answer["body"])["details"]["speculation"]["tokens_per_step"] > 0
+    bad = BODY | {"parameters": {"repetition_penalty": 2.0}}
+    refused = whole.invoke(event("/generate", bad)).payload
+    assert refused["statusCode"] == 422
+    assert "repetition_penalty" in refused["body"]
+    command = [str(folder / "stream_bootstrap"), lambda_python, "bootstrap.py"]
+    streaming = start_function(command, folder, **environment)
+    result = streaming.invoke(event("/generate", BODY | {"stream": True}))
+    assert b'"generated_text":null' in b"".join(data for _, data in result.parts)
+    assert b'"error"' not in b"".join(data for _, data in result.parts)
 
 
 @pytest.mark.slow
