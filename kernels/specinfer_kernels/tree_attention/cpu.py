@@ -14,7 +14,6 @@ from specinfer_kernels.errors import KernelError
 from specinfer_kernels.tree_attention.batch import TreeBatch
 from specinfer_kernels.tree_attention.tiles import Tile, tiles_of, tree_bias
 
-
 # Rows from which packing heads into rows costs more than it saves: measured at context 1k, one
 # thread, a call on packed heads takes 0.43 of the time at 2 rows, 0.97 at 16, 1.05 at 32.
 PACKED_BELOW = 32

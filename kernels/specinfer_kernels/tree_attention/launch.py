@@ -100,9 +100,11 @@ def tile_shape(max_rows: int, group: int, width: int, dtype: torch.dtype) -> Til
         return TileShape(16, 32 if padded(width) <= 128 else 16, 4, 2)
     if padded(width) > 128:
         return TileShape(min(packed, 64), 32, 4 if packed <= 32 else 8, 2)
-    # Found by compiling: from 64 rows on, a block of 64 keys needs more registers than there are.
+    # Found by compiling: from 64 rows on, a block of 64 keys needs more registers than there are,
+    # and so does a third stage at widths that are no power of two.
     block_n = 64 if packed <= 32 else 32
-    return TileShape(min(packed, 128), block_n, 4 if packed <= 64 else 8, 3)
+    stages = 2 if padded(width) != width and packed in (32, 64) else 3
+    return TileShape(min(packed, 128), block_n, 4 if packed <= 64 else 8, stages)
 
 
 def split_keys(span: int, programs: int, multiprocessors: int, block_n: int) -> Splits:

@@ -1,0 +1,65 @@
+"""Ahead-of-time compilation: what the machine code uses, and a cache filled without a GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+from specinfer_kernels.aot import Usage
+
+MATRIX = [
+    "9/3/64",
+    "32/32/80",
+    "32/32/96",
+    "32/8/128",
+    "4/1/256",
+]
+
+
+def warm(cache: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {
+        "TRITON_CACHE_DIR": str(cache),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    environment.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-W", "error", "-m", "specinfer_kernels.warm", *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_kernels_fit_an_a10g_and_stay_in_the_cache(tmp_path: Path) -> None:
+    options = ("--capability", "86", "--heads", "9/3/64", "--tile", "16")
+    first = warm(tmp_path, *options)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "7 kernels new" in first.stdout  # two of attend_tile, one to combine, four to commit
+    assert "0 kernels new" in warm(tmp_path, *options).stdout
+
+
+def test_unknown_cards_and_heads_are_refused(tmp_path: Path) -> None:
+    card = warm(tmp_path, "--capability", "61")
+    assert card.returncode == 1
+    assert card.stderr.strip().endswith("capability 61 is not served; choose from 80, 86, 89, 90")
+    assert "'32x8' is not heads/kv_heads/width" in warm(tmp_path, "--heads", "32x8").stderr
+
+
+def test_faults_are_named() -> None:
+    bad = Usage(registers=255, spills=3, shared=110_000, products=0)
+    assert bad.faults(86, tensor_cores=True) == [
+        "3 spills",
+        "110000 bytes of shared memory; the limit is 101376",
+        "no tensor-core instruction",
+    ]
+    assert Usage(registers=40, spills=0, shared=110_000, products=0).faults(90, False) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("capability", ["80", "86", "89", "90"])
+@pytest.mark.parametrize("heads", MATRIX)
+def test_every_width_compiles_for_every_card(
+    heads: str, capability: str, dtype: str, tmp_path: Path
+) -> None:
+    run = warm(tmp_path, "--capability", capability, "--heads", heads, "--dtype", dtype)
+    assert run.returncode == 0, run.stdout + run.stderr
