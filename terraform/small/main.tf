@@ -83,6 +83,7 @@ module "gateway" {
   name                       = local.name
   package                    = local.package
   endpoint                   = module.model_endpoint
+  inference_component        = one(module.inference_component[*].name)
   model_id                   = var.model_id
   model_revision             = var.model_revision
   cache                      = module.response_cache

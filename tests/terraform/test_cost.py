@@ -116,6 +116,9 @@ def test_idle_may_cost_nothing(small: Applied) -> None:
     assert variant.get("model_name") is None
     target = changes["module.inference_component[0].aws_appautoscaling_target.this"]
     assert (target["min_capacity"], target["max_capacity"]) == (0, 1)
+    function = changes['module.gateway.aws_lambda_function.this["answer"]']
+    (environment,) = function["environment"]
+    assert environment["variables"]["SPECINFER_INFERENCE_COMPONENT"] == "specinfer-small-copy"
     alarm = changes["module.inference_component[0].aws_cloudwatch_metric_alarm.wake[0]"]
     assert alarm["metric_name"] == "NoCapacityInvocationFailures"
 

@@ -95,7 +95,7 @@ def resources(state: Any) -> list[Resource]:
 def _walk(module: Any) -> Iterator[Resource]:
     for found in module.get("resources", ()):
         if found["mode"] == "managed":
-            yield Resource(found["address"], found["type"], found["values"])
+            yield Resource(found["address"], found["type"], found.get("values", {}))
     for child in module.get("child_modules", ()):
         yield from _walk(child)
 

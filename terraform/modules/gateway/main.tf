@@ -6,19 +6,20 @@ data "aws_caller_identity" "current" {}
 locals {
   # Names of lambda/specinfer_gateway/settings.py; a variable left null is left out.
   settings = {
-    SPECINFER_ENDPOINT          = var.endpoint.name
-    SPECINFER_MODEL_ID          = var.model_id
-    SPECINFER_MODEL_REVISION    = var.model_revision
-    SPECINFER_ENGINE_REVISION   = var.endpoint.settings_revision
-    SPECINFER_CACHE_TABLE       = var.cache.table_name
-    SPECINFER_CACHE_TTL_SECONDS = tostring(var.cache.ttl_s)
-    SPECINFER_CORS_ORIGIN       = var.cors_origin
-    SPECINFER_MAX_NEW_TOKENS    = tostring(var.max_new_tokens)
-    SPECINFER_CONTENT_FILTER    = var.content_filter
-    SPECINFER_API_KEYS_SECRET   = var.api_keys_secret_arn
-    SPECINFER_ASYNC_ENDPOINT    = try(var.jobs.endpoint_name, null)
-    SPECINFER_JOBS_TABLE        = try(var.jobs.table_name, null)
-    SPECINFER_JOBS_BUCKET       = try(var.jobs.bucket, null)
+    SPECINFER_ENDPOINT            = var.endpoint.name
+    SPECINFER_INFERENCE_COMPONENT = var.inference_component
+    SPECINFER_MODEL_ID            = var.model_id
+    SPECINFER_MODEL_REVISION      = var.model_revision
+    SPECINFER_ENGINE_REVISION     = var.endpoint.settings_revision
+    SPECINFER_CACHE_TABLE         = var.cache.table_name
+    SPECINFER_CACHE_TTL_SECONDS   = tostring(var.cache.ttl_s)
+    SPECINFER_CORS_ORIGIN         = var.cors_origin
+    SPECINFER_MAX_NEW_TOKENS      = tostring(var.max_new_tokens)
+    SPECINFER_CONTENT_FILTER      = var.content_filter
+    SPECINFER_API_KEYS_SECRET     = var.api_keys_secret_arn
+    SPECINFER_ASYNC_ENDPOINT      = try(var.jobs.endpoint_name, null)
+    SPECINFER_JOBS_TABLE          = try(var.jobs.table_name, null)
+    SPECINFER_JOBS_BUCKET         = try(var.jobs.bucket, null)
   }
   # https://docs.aws.amazon.com/powertools/python/latest/#environment-variables
   powertools = {
@@ -27,6 +28,9 @@ locals {
     POWERTOOLS_LOG_LEVEL         = var.log_level
   }
   environment = merge(local.powertools, { for k, v in local.settings : k => v if v != null })
+
+  # An endpoint whose model is in a component is asked for that component.
+  components = [for name in var.inference_component[*] : "${split(":endpoint/", var.endpoint.arn)[0]}:inference-component/${name}"]
 
   # A buffered answer has to be out before API Gateway gives up at 29 s; a streamed one
   # before SageMaker does at 8 min.
@@ -144,7 +148,7 @@ resource "aws_iam_role_policy" "this" {
           Sid      = "AskTheModel"
           Effect   = "Allow"
           Action   = ["sagemaker:InvokeEndpoint", "sagemaker:InvokeEndpointWithResponseStream"]
-          Resource = [var.endpoint.arn]
+          Resource = concat([var.endpoint.arn], local.components)
         },
         {
           Sid      = "UseTheCache"

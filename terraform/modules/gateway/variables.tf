@@ -63,6 +63,12 @@ variable "endpoint" {
   })
 }
 
+variable "inference_component" {
+  description = "Component of the endpoint that holds the model; null when the endpoint holds it itself."
+  type        = string
+  default     = null
+}
+
 variable "model_id" {
   description = "Name by which clients know the model."
   type        = string
