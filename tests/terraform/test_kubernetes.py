@@ -206,6 +206,20 @@ def test_the_cluster_is_private_encrypted_and_logged(large: Applied) -> None:
     assert cluster["deletion_protection"]
 
 
+def test_network_policies_are_enforced(large: Applied, ray: list[Any]) -> None:
+    assert of_kind(ray, "NetworkPolicy")
+    cni = large.one('aws_eks_addon.before_compute["vpc-cni"]').values
+    assert yaml.safe_load(cni["configuration_values"]) == {"enableNetworkPolicy": "true"}
+
+
+def test_only_who_reads_the_model_has_the_account_for_it(ray: list[Any]) -> None:
+    (service,) = of_kind(ray, "RayService")
+    cluster = service["spec"]["rayClusterConfig"]
+    (workers,) = cluster["workerGroupSpecs"]
+    assert workers["template"]["spec"]["serviceAccountName"] == "specinfer"
+    assert "serviceAccountName" not in cluster["headGroupSpec"]["template"]["spec"]
+
+
 def test_pods_have_roles_of_their_own(large: Applied) -> None:
     accounts = {
         a.values["service_account"] for a in large.of_type("aws_eks_pod_identity_association")

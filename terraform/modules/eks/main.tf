@@ -11,7 +11,7 @@ locals {
     "eks-pod-identity-agent" = { before_compute = true }
     "kube-proxy"             = {}
     "metrics-server"         = {}
-    "vpc-cni"                = { before_compute = true }
+    "vpc-cni"                = { before_compute = true, settings = { enableNetworkPolicy = "true" } }
   }
 
   cluster_policies = ["AmazonEKSClusterPolicy"]
@@ -179,6 +179,9 @@ resource "aws_eks_addon" "before_compute" {
 
   cluster_name = aws_eks_cluster.this.name
   addon_name   = each.key
+
+  # Without this the network policies of the replicas are stored and not enforced.
+  configuration_values = try(jsonencode(local.addons[each.key].settings), null)
 }
 
 resource "aws_eks_addon" "this" {

@@ -43,8 +43,8 @@ locals {
           template = {
             metadata = { labels = merge(var.labels, { "specinfer/part" = "head" }) }
             spec = {
-              serviceAccountName = var.pod.serviceAccountName
-              nodeSelector       = { "specinfer/role" = "steady" }
+              # KubeRay makes the account: the autoscaler beside the head talks to Kubernetes.
+              nodeSelector = { "specinfer/role" = "steady" }
               containers = [{
                 name            = "ray-head"
                 image           = var.container.image
