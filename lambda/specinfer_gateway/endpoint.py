@@ -28,6 +28,7 @@ class Endpoint:
 
     client: RuntimeClient
     name: str
+    component: str = ""  # of an endpoint made of inference components
 
     def invoke(self, body: bytes, deadline: Deadline, traceparent: str = "") -> bytes:
         """Return the container's answer; raises GatewayError."""
@@ -58,10 +59,12 @@ class Endpoint:
             "ContentType": "application/json",
             "Body": body,
         }
-        # SageMaker lets no foreign header through, X-Amzn-Trace-Id included.
-        return arguments | (
-            {"CustomAttributes": f"traceparent={traceparent}"} if traceparent else {}
-        )
+        if self.component:
+            arguments["InferenceComponentName"] = self.component
+        if traceparent:
+            # SageMaker lets no foreign header through, X-Amzn-Trace-Id included.
+            arguments["CustomAttributes"] = f"traceparent={traceparent}"
+        return arguments
 
 
 def _explained(call: Callable[[], Result]) -> Result:

@@ -14,6 +14,7 @@ class Settings:
     """Each field is the lower-case name of its variable; sizes in bytes, times in seconds."""
 
     endpoint: str  # name of the SageMaker endpoint
+    inference_component: str = ""  # the component of it that runs the model; empty: it has none
     model_id: str = "specinfer"
     model_revision: str = ""  # hash of weights and configuration; part of every cache key
     engine_revision: str = ""  # hash of the engine's settings; part of seeded requests' keys

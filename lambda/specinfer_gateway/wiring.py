@@ -67,7 +67,7 @@ def _service(settings: Settings, clients: Clients, meter: Meter, tracer: Tracer)
     if settings.cache_table:
         cache = Cache(clients.cache, settings.cache_table, settings.cache_ttl_seconds, time.time)
     return Service(
-        endpoint=Endpoint(clients.runtime, settings.endpoint),
+        endpoint=Endpoint(clients.runtime, settings.endpoint, settings.inference_component),
         cache=cache,
         deployment=Deployment(settings.model_revision, settings.engine_revision),
         meter=meter,

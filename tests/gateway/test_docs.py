@@ -7,7 +7,8 @@ import pytest
 
 from specinfer_gateway.settings import Settings
 
-DOCS = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "gateway.md").read_text()
 EXAMPLES = re.findall(r"```http\nPOST (\S+)\n(.*?)\n```", DOCS, re.DOTALL)
 
 
@@ -23,10 +24,17 @@ def test_every_setting_named_exists():
     assert set(re.findall(r"SPECINFER_[A-Z_]+[A-Z]", DOCS)) - known - container == set()
 
 
+def test_every_setting_that_terraform_gives_exists():
+    """Inside Lambda an unknown one would keep the function from starting."""
+    text = "".join(path.read_text() for path in (ROOT / "terraform/modules/gateway").glob("*.tf"))
+    known = {f"SPECINFER_{name.upper()}" for name in Settings.__dataclass_fields__}
+    given = set(re.findall(r"^\s*(SPECINFER_[A-Z_]+) +=", text, re.MULTILINE))
+    assert given
+    assert given - known == set()
+
+
 def test_every_metric_named_is_counted():
-    source = "".join(
-        path.read_text() for path in (Path(__file__).parents[2] / "lambda").rglob("*.py")
-    )
+    source = "".join(path.read_text() for path in (ROOT / "lambda").rglob("*.py"))
     named = DOCS[DOCS.index("`TotalLatency`") : DOCS.index("X-Ray gets")]
     for name in re.findall(r"`(\w+)`", named):
         assert f'"{name}"' in source, name

@@ -93,3 +93,13 @@ def test_answers_and_the_trace_travel(sagemaker, endpoint):
     headers = {name.lower(): value for name, value in sagemaker.posts[0].headers.items()}
     assert headers["x-amzn-sagemaker-custom-attributes"] == "traceparent=00-1-2-01"
     assert threading.active_count() < 20
+
+
+@pytest.mark.parametrize("method", ["invoke", "stream"])
+def test_a_component_is_named(sagemaker, endpoint, method):
+    named = Endpoint(endpoint.client, "specinfer", "component-1")
+    sagemaker.behave = sagemaker.fail(400, "ThrottlingException")
+    with pytest.raises(GatewayError):
+        getattr(named, method)(BODY, deadline(5))
+    headers = {name.lower(): value for name, value in sagemaker.posts[0].headers.items()}
+    assert headers["x-amzn-sagemaker-inference-component"] == "component-1"
