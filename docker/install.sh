@@ -15,7 +15,7 @@ case $target in
 esac
 
 "${PYTHON:-python3}" -m venv "$folder"
-"$folder/bin/pip" install --quiet --no-cache-dir --no-compile --disable-pip-version-check \
+"$folder/bin/pip" install --quiet --no-cache-dir --disable-pip-version-check \
   ${index:+--extra-index-url "$index"} --constraint constraints.txt ".[$extras]"
 
 # SageMaker runs `IMAGE serve`; the word has to be on the PATH for those who override ENTRYPOINT.
