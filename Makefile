@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint types bench clean
+.PHONY: help setup run test test-slow lint types bench package clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -26,7 +26,12 @@ run: $(STAMP)  ## Answer a real prompt through the whole stack, then serve (ONCE
 test: $(STAMP)  ## Run the tests
 	$(BIN)/python -m pytest -q $(ARGS)
 
-test-slow: $(STAMP)  ## Run the real-model and full-stack tests that `test` leaves out
+.venv-checkov/.installed:
+	@$(PYTHON) -m venv .venv-checkov
+	@.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check checkov==3.3.30
+	@touch $@
+
+test-slow: $(STAMP) .venv-checkov/.installed  ## Run the real-model and full-stack tests that `test` leaves out
 	$(BIN)/python -m pytest -q -m "slow and not gpu" $(ARGS)
 
 lint: $(STAMP)  ## Check style and formatting
@@ -35,6 +40,9 @@ lint: $(STAMP)  ## Check style and formatting
 
 types: $(STAMP)  ## Check types
 	$(BIN)/mypy
+
+package: $(STAMP)  ## Build the Lambda's zips for arm64 and x86_64 (needs Python 3.12)
+	$(BIN)/python tools/build_lambda.py
 
 bench: $(STAMP)  ## Plain decoding against token trees, paired, on the default model
 	$(BIN)/python benchmarks/engine.py

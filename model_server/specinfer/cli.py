@@ -25,6 +25,10 @@ COMMANDS = {
     "local": "specinfer.local.command",
     "serve": "specinfer.server.command",
     "models": "specinfer.model_store.command",
+    "package": "specinfer.deploy.commands.package",
+    "deploy": "specinfer.deploy.commands.deploy",
+    "invoke": "specinfer.deploy.commands.invoke",
+    "delete": "specinfer.deploy.commands.delete",
 }
 
 

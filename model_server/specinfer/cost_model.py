@@ -3,8 +3,9 @@
 import bisect
 from collections.abc import Callable, Sequence
 
-ROWS = (1, 2, 4, 8, 16, 32)
-SHARE = 0.1  # of a new measurement in the running one
+ROWS = (1, 2, 8, 32)
+RUNS = 3  # a point, of which the best counts: noise only ever adds
+DEARER, CHEAPER = 0.1, 0.5  # weight of a step that cost more, or less, than expected
 
 
 class CostModel:
@@ -17,8 +18,8 @@ class CostModel:
 
     @classmethod
     def measured(cls, measure: Callable[[int], float], rows: Sequence[int] = ROWS) -> "CostModel":
-        """Time each point; the better of two runs, since noise only ever adds."""
-        return cls([min(measure(count), measure(count)) for count in rows], rows)
+        """Time each point."""
+        return cls([min(measure(count) for _ in range(RUNS)) for count in rows], rows)
 
     def cost(self, rows: int) -> float:
         """Return the milliseconds of a pass over rows."""
@@ -30,8 +31,8 @@ class CostModel:
     def observe(self, rows: int, milliseconds: float) -> None:
         """Correct the point nearest to rows, and all others half as much: what slows one pass
         down, a longer context or a busier machine, slows the others too."""
-        expected = self.cost(rows)
-        ratio = 1 + SHARE * (min(4.0, milliseconds / expected) - 1)
+        off = min(4.0, milliseconds / self.cost(rows)) - 1
+        ratio = 1 + off * (DEARER if off > 0 else CHEAPER)
         near = min(range(len(self._rows)), key=lambda i: abs(self._rows[i] - rows))
         for i in range(len(self._costs)):
             self._costs[i] *= ratio if i == near else (1 + ratio) / 2

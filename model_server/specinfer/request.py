@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from specinfer.choices import Choices
 from specinfer.sampling import SamplingParams as SamplingParams
 from specinfer.text import Piece, TextStream
+
+if TYPE_CHECKING:  # a server that has yet to load its engine starts without torch
+    from specinfer.choices import Choices
 
 FinishReason = Literal["length", "eos", "stop", "cancelled", "error"]
 
@@ -129,7 +131,7 @@ class Request:
     prompt: tuple[int, ...]
     params: SamplingParams
     sink: Sink
-    choices: Choices
+    choices: "Choices"
     text: TextStream
     eos: frozenset[int]
     limit: int  # tokens that prompt and answer may fill together

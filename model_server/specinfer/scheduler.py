@@ -177,7 +177,8 @@ class Scheduler:
             return
         before = len(request.tokens)
         delta = request.extend(outcome.tokens, outcome.logprobs)
-        self._count(job, outcome, len(request.tokens) - before)
+        ended = request.finish_reason == "eos"  # a token as well, though not one to show
+        self._count(job, outcome, len(request.tokens) - before + ended)
         if request.finish_reason is not None:
             delta = request.with_stats(delta)
             self._remove(next(entry for entry in self._running if entry.request is request))

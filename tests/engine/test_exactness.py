@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from specinfer.choices import Choices
-from specinfer.draft.expansion import draw_children
+from specinfer.draft.children import draw_children
 from specinfer.draft.merge import merge
 from specinfer.request import SamplingParams
 from specinfer.testing.law import exact_law

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from terraform_schema.workspace import Applied, Workspace
 
 TAGS = {"Project": "specinfer", "Owner": "ml-platform"}

@@ -11,6 +11,7 @@ from typing import Any
 
 import boto3
 import pytest
+
 from terraform_schema.workspace import Applied
 
 moto_server = pytest.importorskip("moto.server")

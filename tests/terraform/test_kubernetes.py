@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from terraform_schema.kube import complaints
 from terraform_schema.workspace import Applied, resources
 

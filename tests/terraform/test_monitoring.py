@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+
 from terraform_schema.aws_api import service_model
 from terraform_schema.workspace import Applied
 

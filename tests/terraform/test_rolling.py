@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from terraform_schema.workspace import Applied, TerraformError, Workspace
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from terraform_schema import aws_api, fakes
 from terraform_schema.catalogue import PROVIDERS, load_schema
 from terraform_schema.policies import statements

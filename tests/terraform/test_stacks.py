@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from terraform_schema.workspace import Applied, Workspace
 
 HOUSE_FILES = {"main.tf", "outputs.tf", "variables.tf", "versions.tf"}

@@ -1,8 +1,7 @@
 """Expansion-based tree construction (paper, section 3.1): one SSM, children <k1, …, km>.
 
-Greedy requests get each node's k likeliest tokens, chosen outright.  Sampling requests get k
-independent draws from the SSM's law, warped as the LLM's will be, so that multi-step
-verification is exact (Theorem 4.2); top-k tokens with SSM probabilities would not be.
+The tree grows level by level, all requests of a batch in one pass of the SSM; how a node's
+children are chosen is told in children.py.
 """
 
 from collections.abc import Sequence
@@ -12,18 +11,14 @@ import torch
 from torch import Tensor
 
 from specinfer.adjust import adjust
-from specinfer.choices import Choices
 from specinfer.config import TreeShape
+from specinfer.draft.children import draw_children
 from specinfer.draft.depth import DepthPlanner
 from specinfer.kv_cache import CachedSequence, Commit, KVCache, OutOfPagesError
 from specinfer.llm import CausalLM
 from specinfer.request import Request
-from specinfer.sampling import SamplingParams
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import Segment, chain, plan
-from specinfer.warp import warp
-
-SHARES = 10  # steps in which an SSM's own confidence in a token is told apart
 
 
 @dataclass(slots=True, eq=False)
@@ -211,42 +206,6 @@ class Expansion:
                     replacement=self._replacement,
                 )
             draft.frontier = range(before, len(draft.tree))
-
-
-def draw_children(
-    tree: TokenTree,
-    node: int,
-    row: Tensor,
-    width: int,
-    params: SamplingParams,
-    choices: Choices,
-    *,
-    replacement: bool = True,
-) -> None:
-    """Add width draws beneath node from the SSM's logits there, row [V].
-
-    Without replacement fewer are drawn where the law has fewer tokens.
-    """
-    if params.greedy:
-        best = row.softmax(0).topk(min(width, len(row)))
-        for token, share in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-            tree.add(node, token, key=int(share * SHARES))
-        return
-    law = warp(row[None], params)[0]
-    gone: tuple[int, ...] = ()
-    rest = law
-    for _ in range(width):
-        token = choices.draw(rest)
-        tree.add(node, token, law, without=gone)
-        if replacement:
-            continue
-        gone = (*gone, token)
-        rest = rest.clone()
-        rest[token] = 0
-        left = rest.sum()
-        if left <= 0:
-            return
-        rest = rest / left
 
 
 def _fitted(rows: Tensor, vocab: int) -> Tensor:

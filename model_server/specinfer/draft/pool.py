@@ -8,9 +8,9 @@ from specinfer.draft.budget import pruned, worth_verifying
 from specinfer.draft.drafter import Drafter
 from specinfer.draft.merge import merge
 from specinfer.request import Request
-from specinfer.token_tree import ROOT, TokenTree
+from specinfer.token_tree import TokenTree
 
-LOOK_ANYWAY = 16  # steps without a drafted row before one is tried again, to notice better times
+LOOK_ANYWAY = 12  # steps without a drafted row before one is tried again, to notice better times
 
 
 class Pool:
@@ -65,11 +65,13 @@ class Pool:
         ]
 
     def _look_anyway(self, chances: list[list[float]], kept: list[set[int]]) -> None:
-        """After many steps without a draft verify the likeliest node, lest nothing be learnt."""
+        """After many steps without a draft verify the likeliest tree, or neither chances nor costs
+        that have become better would ever be noticed."""
         self._idle = 0 if any(len(nodes) > 1 for nodes in kept) else self._idle + 1
         if self._idle <= LOOK_ANYWAY:
             return
         self._idle = 0
         firsts = [(own[1], tree) for tree, own in enumerate(chances) if len(own) > 1]
         if firsts:
-            kept[max(firsts)[1]] = {ROOT, 1}
+            tree = max(firsts)[1]
+            kept[tree] = set(range(len(chances[tree])))

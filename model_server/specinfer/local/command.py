@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 HELP = "run the whole service on this machine, from the REST API to the engine"
 
-# Its answer repeats the question's words: that is what speculation without an SSM lives on.
+# Its answer repeats many of the question's words: that is what look-up drafting lives on.
 PROMPT = (
-    "Rewrite this function with a docstring:\n\n"
-    "def average(values):\n    total = sum(values)\n    return total / len(values)"
+    "Write this text out again, with every spelling mistake corrected:\n\n"
+    "The lighthouse stood at the end of the pier. Every evening the keeper climbed the narow "
+    "stairs, lit the lamp, and watched the boats come home. When the fog was thick, he rang the "
+    "bell until the last boat was safe."
 )
 ANSWER_TOKENS = 96
 NEEDS = ("httpx", "uvicorn", "starlette", "moto", "werkzeug", "boto3", "aws_lambda_powertools")
