@@ -14,7 +14,7 @@ from specinfer.testing.ask import Asker
 pytestmark = pytest.mark.slow
 
 PROMPTS = Path(__file__).parents[2] / "benchmarks" / "prompts"
-TOKENS = 24
+TOKENS = 16
 
 
 @pytest.fixture(scope="module")
