@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  || { echo "Python 3.11 or newer is needed; name it with PYTHON=..." >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Creating $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing packages (about two minutes the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch -e '.[dev]'
 	@touch $@
 
 setup: $(STAMP)  ## Create the virtual environment
@@ -28,7 +28,7 @@ test: $(STAMP)  ## Run the tests
 
 .venv-checkov/.installed:
 	@$(PYTHON) -m venv .venv-checkov
-	@.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check checkov==3.3.30
+	@.venv-checkov/bin/python -m pip install -qq --disable-pip-version-check checkov==3.3.30
 	@touch $@
 
 test-slow: $(STAMP) .venv-checkov/.installed  ## Run the real-model and full-stack tests that `test` leaves out
