@@ -59,7 +59,7 @@ def test_the_roll_is_applied_without_a_name_conflict(
 def test_a_fixed_configuration_name_would_conflict(
     new_root: Callable[[str], Workspace],
 ) -> None:
-    """hashicorp/terraform-provider-aws#21811: the seed article's fixed name cannot be rolled."""
+    """hashicorp/terraform-provider-aws#21811: a fixed name cannot be rolled."""
     workspace = new_root("endpoint")
     file = workspace.stack / ".." / "terraform" / "modules" / "model_endpoint" / "main.tf"
     text = file.read_text()

@@ -7,10 +7,10 @@ from specinfer.config import Verifier
 from specinfer.sampling import SamplingParams
 from specinfer.token_tree import TokenTree
 from specinfer.verify.greedy import verify_greedy
+from specinfer.verify.laws import Laws, WarpedRows
 from specinfer.verify.multi_step import verify_multi_step
 from specinfer.verify.naive import verify_naive
 from specinfer.verify.traversal import verify_traversal
-from specinfer.warp import warp
 
 
 def verify(
@@ -25,7 +25,7 @@ def verify(
     """
     if params.greedy:
         return verify_greedy(tree, rows)
-    laws = warp(rows, params)
+    laws = WarpedRows(rows, params)
     if verifier == "naive" or (verifier == "auto" and tree.point_masses_only):
         return verify_naive(tree, laws, choices)
     if verifier in ("auto", "traversal"):
@@ -39,6 +39,8 @@ def draws_with_replacement(verifier: Verifier) -> bool:
 
 
 __all__ = [
+    "Laws",
+    "WarpedRows",
     "draws_with_replacement",
     "verify",
     "verify_greedy",

@@ -8,12 +8,13 @@ from torch import Tensor
 
 from specinfer.choices import Choices
 from specinfer.token_tree import ROOT, Draw, TokenTree
+from specinfer.verify.laws import Laws
 
 
-def verify_multi_step(tree: TokenTree, laws: Tensor, choices: Choices) -> tuple[list[int], int]:
+def verify_multi_step(tree: TokenTree, laws: Laws, choices: Choices) -> tuple[list[int], int]:
     """Walk down the tree while one of a node's draws is accepted.
 
-    laws [N, V] are the LLM's warped laws after each node.  Returns the accepted nodes, root
+    laws are the LLM's own, warped, after each node.  Returns the accepted nodes, root
     excluded, and the token that follows them.
 
     Draws are tried in the order they were made.  The paper takes a random order; draws made

@@ -5,16 +5,15 @@ answer depends neither on the drafters nor on the tree: exact for any of them.  
 chosen outright (point masses) it accepts as often as multi-step verification does.
 """
 
-from torch import Tensor
-
 from specinfer.choices import Choices
 from specinfer.token_tree import ROOT, TokenTree
+from specinfer.verify.laws import Laws
 
 
-def verify_naive(tree: TokenTree, laws: Tensor, choices: Choices) -> tuple[list[int], int]:
+def verify_naive(tree: TokenTree, laws: Laws, choices: Choices) -> tuple[list[int], int]:
     """Follow the LLM's own draws down the tree.
 
-    laws [N, V] are the LLM's warped laws after each node.  Returns the accepted nodes, root
+    laws are the LLM's own, warped, after each node.  Returns the accepted nodes, root
     excluded, and the token that follows them.
     """
     accepted: list[int] = []

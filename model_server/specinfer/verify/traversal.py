@@ -8,14 +8,15 @@ from torch import Tensor
 
 from specinfer.choices import Choices
 from specinfer.token_tree import ROOT, TokenTree
+from specinfer.verify.laws import Laws
 
 Verdict = tuple[list[int], int]
 
 
-def verify_traversal(tree: TokenTree, laws: Tensor, choices: Choices) -> Verdict:
+def verify_traversal(tree: TokenTree, laws: Laws, choices: Choices) -> Verdict:
     """Return the accepted nodes, root excluded, and the token that follows them.
 
-    laws [N, V] are the LLM's warped laws after each node.
+    laws are the LLM's own, warped, after each node.
     """
     verdict = _visit(tree, laws, choices, ROOT, 1.0, set())
     assert verdict is not None, "the root is certain"
@@ -23,7 +24,7 @@ def verify_traversal(tree: TokenTree, laws: Tensor, choices: Choices) -> Verdict
 
 
 def _visit(
-    tree: TokenTree, laws: Tensor, choices: Choices, node: int, weight: float, seen: set[int]
+    tree: TokenTree, laws: Laws, choices: Choices, node: int, weight: float, seen: set[int]
 ) -> Verdict | None:
     """Try the paths through node, which stands with the given weight; None when all fail.
 
