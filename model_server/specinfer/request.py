@@ -1,6 +1,7 @@
 """One request: what was asked, what has been emitted, and the figures of its speculation."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -41,6 +42,7 @@ class SpeculationStats:
     verify_ms: float
     commit_ms: float
     drafters: tuple[DrafterStats, ...]
+    accepted_histogram: tuple[int, ...]  # [n]: steps in which n speculated nodes became output
 
     @property
     def tokens_per_step(self) -> float:
@@ -87,6 +89,7 @@ class Tally:
     drafted: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     accepted_nodes: int = 0
+    histogram: Counter[int] = field(default_factory=Counter)  # accepted nodes of a step -> steps
 
     def count(
         self,
@@ -101,6 +104,7 @@ class Tally:
         self.emitted += emitted
         self.tree_nodes += nodes
         self.accepted_nodes += len(accepted)
+        self.histogram[len(accepted)] += 1
         for counts, nodes_names in ((self.drafted, drafted), (self.accepted, accepted)):
             for name in (name for names in nodes_names for name in names):
                 counts[name] = counts.get(name, 0) + 1
@@ -120,6 +124,9 @@ class Tally:
             drafters=tuple(
                 DrafterStats(name, count, self.accepted.get(name, 0))
                 for name, count in self.drafted.items()
+            ),
+            accepted_histogram=tuple(
+                self.histogram[accepted] for accepted in range(max(self.histogram, default=-1) + 1)
             ),
         )
 

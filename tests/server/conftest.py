@@ -110,6 +110,13 @@ def start() -> Iterator[Start]:
         yield run
 
 
+@pytest.fixture(scope="module")
+def start_for_module() -> Iterator[Start]:
+    """Start servers that all tests of a module share."""
+    with starter() as run:
+        yield run
+
+
 @pytest.fixture(scope="session")
 def _shared() -> Iterator[Running]:
     with starter() as run:

@@ -79,8 +79,20 @@ def test_usage_comes_in_a_chunk_of_its_own_when_asked(server):
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages.0.content",
         ),
-        ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
+        ({"n": 9}, "n"),
+        ({"n": 0}, "n"),
+        ({"n": 2, "seed": 2**63 - 1}, "seed"),
+        ({"logprobs": 3}, "logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"frequency_penalty": 2.1}, "frequency_penalty"),
+        ({"presence_penalty": -2.1}, "presence_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"logit_bias": {"x": 1}}, "logit_bias.x"),
+        ({"logit_bias": {"5": 101}}, "logit_bias.5"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids.0"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"temperature": 1e9}, "temperature"),
@@ -98,3 +110,4 @@ def test_a_wrong_body_is_400_with_the_field_named(server, change, field):
     assert error["param"].startswith(field)
     assert field in error["message"]
     assert error["code"]
+    assert not server.engine.requests

@@ -35,6 +35,14 @@ def test_stream_closes_with_usage_when_asked_and_done(server):
     assert usage["usage"]["total_tokens"] == 10
 
 
+@pytest.mark.parametrize("prompt", ["ab", [97, 98]])
+def test_echo_puts_the_prompt_before_the_answer(server, prompt):
+    body = {"prompt": prompt, "max_tokens": 4, "temperature": 0, "echo": True}
+    (choice,) = server.post(body).json()["choices"]
+    assert choice["text"] == "ababab"
+    assert text_of(server.post(body | {"stream": True})) == "ababab"
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -45,10 +53,13 @@ def test_stream_closes_with_usage_when_asked_and_done(server):
         ({"prompt": [1000]}, "prompt"),
         ({"prompt": {"text": "a"}}, "prompt"),
         ({"best_of": 3}, "best_of"),
-        ({"logprobs": 5}, "logprobs"),
-        ({"echo": True}, "echo"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 0, "echo": True}, "logprobs"),
+        ({"n": 100}, "n"),
         ({"suffix": "x"}, "suffix"),
-        ({"logit_bias": {"50256": -100}}, "logit_bias"),
+        ({"logit_bias": {"7": None}}, "logit_bias.7"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"top_p": 1.5}, "top_p"),
     ],
 )

@@ -63,6 +63,9 @@ def test_stop_strings_under_both_names_are_never_shown(server):
         ({"top_k": -1}, 0.0),
         ({"top_p": 0.9}, 1.0),
         ({"top_p": 1.0}, 0.0),
+        ({"typical_p": 0.9}, 1.0),
+        ({"min_p": 0.1}, 1.0),
+        ({"repetition_penalty": 1.1}, 0.0),
     ],
 )
 def test_what_means_sampling(server, parameters, temperature):
@@ -97,10 +100,16 @@ def test_a_given_seed_reaches_the_engine(server):
         ({"inputs": "a", "parameters": {"seed": 2**70}}, "parameters.seed"),
         ({"inputs": "a", "parameters": []}, "parameters"),
         ({"inputs": "a", "parameters": {"best_of": 2}}, "parameters.best_of"),
+        ({"inputs": "a", "parameters": {"repetition_penalty": 0}}, "parameters.repetition_penalty"),
+        ({"inputs": "a", "parameters": {"frequency_penalty": 3}}, "parameters.frequency_penalty"),
+        ({"inputs": "a", "parameters": {"typical_p": 0}}, "parameters.typical_p"),
+        ({"inputs": "a", "parameters": {"min_p": -0.1}}, "parameters.min_p"),
+        ({"inputs": "a", "parameters": {"top_n_tokens": 21}}, "parameters.top_n_tokens"),
         (
-            {"inputs": "a", "parameters": {"repetition_penalty": 1.2}},
-            "parameters.repetition_penalty",
+            {"inputs": "a", "parameters": {"min_new_tokens": 9, "max_new_tokens": 8}},
+            "parameters.min_new_tokens",
         ),
+        ({"inputs": "a", "parameters": {"grammar": {"type": "json"}}}, "parameters.grammar"),
         ({"inputs": "a", "stream": "yes"}, "stream"),
     ],
 )

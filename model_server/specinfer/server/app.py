@@ -132,14 +132,14 @@ async def _answer(service: Service, request: Request, entry: Entry) -> Response:
 
 async def _whole(request: Request, exchange: Exchange) -> Response:
     try:
-        document, answer = await while_connected(request, exchange.whole())
+        document, totals = await while_connected(request, exchange.whole())
     except RequestError as error:
         return problem_response(error, exchange.dialect)
     except ClientGoneError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     finally:
         exchange.settle()
-    told = write_attributes(exchange.caller.traceparent, answer)
+    told = write_attributes(exchange.caller.traceparent, totals)
     return json_response(200, document, {HEADER: told})
 
 

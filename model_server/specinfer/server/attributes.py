@@ -5,7 +5,7 @@ https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_runtime_InvokeEndp
 
 import re
 
-from specinfer.server.dialects.common import Answer
+from specinfer.server.dialects.totals import Totals
 
 HEADER = "X-Amzn-SageMaker-Custom-Attributes"
 MAX_LENGTH = 1024  # of visible US-ASCII
@@ -25,9 +25,9 @@ def traceparent_of(attributes: dict[str, str]) -> str | None:
     return given if TRACEPARENT.fullmatch(given) else None
 
 
-def write_attributes(traceparent: str | None, answer: Answer) -> str:
+def write_attributes(traceparent: str | None, totals: Totals) -> str:
     """Tell a caller that reads no body, a tracing gateway say, how the time was spent."""
-    stats = answer.stats
+    stats = totals.stats
     values = {
         "queue_ms": stats.queue_ms,
         "prefill_ms": stats.prefill_ms,
@@ -35,7 +35,7 @@ def write_attributes(traceparent: str | None, answer: Answer) -> str:
         "verify_ms": stats.verify_ms,
         "commit_ms": stats.commit_ms,
         "steps": stats.steps,
-        "generated_tokens": len(answer.tokens),
+        "generated_tokens": totals.generated_tokens,
     }
     pairs = [f"{name}={value:.3f}".rstrip("0").rstrip(".") for name, value in values.items()]
     return ";".join([f"traceparent={traceparent}", *pairs] if traceparent else pairs)

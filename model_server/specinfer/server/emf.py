@@ -43,16 +43,17 @@ class EmfLines:
 
 
 def _values(report: Report) -> dict[str, float]:
-    if report.answer is None or report.ttft_s is None:
+    if report.totals is None or report.ttft_s is None:
         return {}
-    stats, steps = report.answer.stats, report.tokens_per_step
+    stats = report.totals.stats
+    steps = max(stats.steps, 1)
     values = {
         "TotalLatency": report.total_s * 1e3,
         "TimeToFirstToken": report.ttft_s * 1e3,
-        "GeneratedTokens": sum(steps),
+        "GeneratedTokens": report.generated_tokens,
         "TokensPerSecond": report.tokens_per_second,
-        "AcceptedTokensPerStep": stats.accepted / max(stats.steps, 1),
-        "TreeVerificationSuccess": 100 * sum(tokens > 1 for tokens in steps) / len(steps),
+        "AcceptedTokensPerStep": stats.accepted / steps,
+        "TreeVerificationSuccess": 100 * sum(stats.accepted_histogram[1:]) / steps,
         "QueueTime": stats.queue_ms,
         "DraftTime": stats.ssm_ms,
         "VerifyTime": stats.verify_ms,

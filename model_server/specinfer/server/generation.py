@@ -81,6 +81,7 @@ class Generation:
             stats=last.stats,
             prompt_tokens=last.prompt_tokens,
             truncated_by=(self._cut or "shutdown") if cancelled else None,
+            logprobs=tuple(one for delta in self._deltas for one in delta.logprobs),
         )
 
     def close(self) -> None:
@@ -111,6 +112,26 @@ class Generation:
         why = "the server is shutting down" if self._cut != "deadline" else "the deadline passed"
         message = f"{why} before the first token"
         return RequestError(503, "deadline_exceeded", message, retry_after=5)
+
+
+def start(
+    engine: Engine,
+    prompt: Sequence[int],
+    choices: Sequence[SamplingParams],
+    deadline: Deadline,
+    began: float,
+) -> tuple[Generation, ...]:
+    """Submit a prompt once for each choice, or not at all; raises what the engine raises."""
+    generations: list[Generation] = []
+    try:
+        for params in choices:
+            timeline = Timeline(deadline.owner.clock, began)
+            generations.append(Generation(engine, prompt, params, deadline, timeline))
+    except SpecInferError:
+        for generation in generations:
+            generation.close()
+        raise
+    return tuple(generations)
 
 
 def _sink(queue: "asyncio.Queue[Delta]") -> Callable[[Delta], None]:

@@ -59,14 +59,15 @@ class Meters:
 
     def _count_steps(self, report: Report) -> None:
         counters = self._counters
-        counters["generated_tokens"].inc(sum(report.tokens_per_step))
-        for tokens in report.tokens_per_step:
-            counters["verify_success"].inc(tokens > 1)
-            self._histograms["accepted_per_step"].observe(tokens - 1)
-        if report.answer is None:
+        counters["generated_tokens"].inc(report.generated_tokens)
+        if report.totals is None:
             return
-        stats = report.answer.stats
-        counters["prompt_tokens"].inc(report.answer.prompt_tokens)
+        stats = report.totals.stats
+        counters["prompt_tokens"].inc(report.totals.prompt_tokens)
+        counters["verify_success"].inc(sum(stats.accepted_histogram[1:]))
+        for accepted, steps in enumerate(stats.accepted_histogram):
+            for _ in range(steps):  # the client library takes one observation at a time
+                self._histograms["accepted_per_step"].observe(accepted)
         counters["verify_steps"].inc(stats.steps)
         counters["accepted_tokens"].inc(stats.accepted)
         self._histograms["queue_seconds"].observe(stats.queue_ms / 1e3)
@@ -85,7 +86,7 @@ _COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("prompt_tokens", "Prompt tokens of answered requests.", ()),
     ("generated_tokens", "Tokens generated.", ()),
     ("verify_steps", "LLM steps: one pass over one token tree each.", ()),
-    ("verify_success", "Steps that showed more than one token, drafts having been accepted.", ()),
+    ("verify_success", "LLM steps that accepted a drafted token.", ()),
     ("accepted_tokens", "Drafted tokens that became output.", ()),
     ("drafted_tokens", "Tree nodes proposed, by drafter.", ("ssm",)),
     ("ssm_accepted_tokens", "Tree nodes accepted, by drafter.", ("ssm",)),
@@ -96,7 +97,7 @@ _HISTOGRAMS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("inter_token_seconds", "Time per token after the first step.", SECONDS),
     ("queue_seconds", "Wait for a place in the batch.", SECONDS),
     ("tokens_per_second", "Tokens per second of one request, its wait included.", RATES),
-    ("accepted_per_step", "Drafted tokens accepted in a step, as shown to the caller.", ACCEPTED),
+    ("accepted_per_step", "Drafted tokens accepted in a step.", ACCEPTED),
 )
 _GAUGES: tuple[tuple[str, str, Callable[[Engine], float]], ...] = (
     ("batch_requests", "Requests in the engine's batch.", lambda engine: engine.running),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from specinfer.request import Delta
-from specinfer.server.dialects.common import Answer
+from specinfer.server.dialects.totals import Totals
 
 CLIENT_GONE = "client_gone"
 
@@ -15,11 +15,8 @@ class Timeline:
     """When each step's tokens arrived.  Seconds of a monotonic clock."""
 
     clock: Callable[[], float]
-    began: float = field(init=False)
+    began: float
     marks: list[tuple[float, int]] = field(default_factory=list, init=False)  # when, how many
-
-    def __post_init__(self) -> None:
-        self.began = self.clock()
 
     def note(self, delta: Delta) -> None:
         if delta.tokens:
@@ -59,16 +56,29 @@ class Report:
     caller: Caller
     dialect: str
     outcome: str  # "ok", CLIENT_GONE or an error's code
-    answer: Answer | None
-    ttft_s: float | None
-    itl_s: tuple[float, ...]
-    tokens_per_step: tuple[int, ...]
+    totals: Totals | None  # of an answered request
+    timelines: tuple[Timeline, ...]  # one for each choice
     total_s: float
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens shown, those of an answer that came to nothing included."""
+        return sum(count for timeline in self.timelines for _, count in timeline.marks)
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to first token of the first choice to have one."""
+        known = (timeline.ttft_s for timeline in self.timelines)
+        return min((seconds for seconds in known if seconds is not None), default=None)
+
+    @property
+    def itl_s(self) -> list[float]:
+        return [seconds for timeline in self.timelines for seconds in timeline.itl_s]
 
     @property
     def tokens_per_second(self) -> float:
         """Of the whole request, its wait included."""
-        return sum(self.tokens_per_step) / self.total_s if self.total_s else 0.0
+        return self.generated_tokens / self.total_s if self.total_s else 0.0
 
 
 class Observer(Protocol):

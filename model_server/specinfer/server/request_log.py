@@ -17,8 +17,8 @@ class RequestLog:
             report.caller.route,
             report.dialect,
             report.outcome,
-            sum(report.tokens_per_step),
-            len(report.tokens_per_step),
+            report.generated_tokens,
+            report.totals.stats.steps if report.totals else 0,
             ttft,
             report.total_s * 1e3,
         )

@@ -1,20 +1,23 @@
 """From a body's work to its answer: tokenise, submit, tell it whole or as a stream, report it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specinfer.errors import SpecInferError
 from specinfer.server.backend import Backend, Engine
 from specinfer.server.deadline import Deadlines
-from specinfer.server.dialects.common import Answer, Desk, Dialect, Stamp, Work
+from specinfer.server.dialects.common import Desk, Dialect, Stamp, Step, Work
 from specinfer.server.dialects.dispatch import CHAT, dialect_of, parse_body
+from specinfer.server.dialects.totals import Totals
 from specinfer.server.errors import RequestError
-from specinfer.server.generation import Generation, engine_errors
+from specinfer.server.generation import Generation, engine_errors, start
+from specinfer.server.merge import merged
 from specinfer.server.meters import Meters
-from specinfer.server.report import CLIENT_GONE, Caller, Observer, Report, Timeline
+from specinfer.server.report import CLIENT_GONE, Caller, Observer, Report
 from specinfer.server.settings import ServerSettings
 from specinfer.server.sse import Framing
 
@@ -79,13 +82,13 @@ class Service:
         self, work: Work, dialect: Dialect, caller: Caller, seconds: float
     ) -> "Exchange":
         deadline = self.deadlines.begin(seconds)
-        timeline = Timeline(self.deadlines.clock)
+        began = self.deadlines.clock()
         engine = self.backend.engine()
         loop = asyncio.get_running_loop()
         with engine_errors(dialect.key):
             prompt = await loop.run_in_executor(self.tokenisers, work.tokenise, engine)
-            generation = Generation(engine, prompt, work.params, deadline, timeline)
-        return Exchange(self, generation, work, dialect, caller, self._stamp(engine))
+            generations = start(engine, prompt, work.params, deadline, began)
+        return Exchange(self, generations, work, dialect, caller, self._stamp(engine))
 
     def _stamp(self, engine: Engine) -> Stamp:
         return Stamp(
@@ -106,36 +109,35 @@ class Exchange:
     """One accepted request.  Whoever begins it must settle it."""
 
     service: Service
-    generation: Generation
+    generations: tuple[Generation, ...]  # one for each choice
     work: Work
     dialect: Dialect
     caller: Caller
     stamp: Stamp
     _outcome: str = field(default=CLIENT_GONE, init=False)  # until it is known better
 
-    async def whole(self) -> tuple[Any, Answer]:
-        """Return the answer's document, and the answer; raises RequestError."""
+    async def whole(self) -> tuple[Any, Totals]:
+        """Return the answer's document, and its figures; raises RequestError."""
         try:
-            answer = await self.generation.whole()
+            answers = await asyncio.gather(*(each.whole() for each in self.generations))
         except RequestError as error:
             self._outcome = error.code
             raise
+        # Thousands of log-probabilities to decode would hold up the event loop.
+        document = await asyncio.get_running_loop().run_in_executor(
+            self.service.tokenisers, self.work.script.document, answers, self.stamp
+        )
         self._outcome = "ok"
-        return self.work.script.document(answer, self.stamp), answer
+        return document, self._totals()
+
+    def _totals(self) -> Totals:
+        return Totals.of([generation.answer() for generation in self.generations])
 
     async def events(self, framing: Framing) -> AsyncIterator[str]:
         """Yield the stream's text; an error after the first byte becomes its last event."""
-        script, stamp = self.work.script, self.stamp
         try:
-            for event in script.opening(stamp):
+            async for event in self._documents():
                 yield framing.event(event)
-            async for delta in self.generation.deltas():
-                if not self.generation.finished:
-                    events = script.piece(delta, stamp)
-                else:
-                    events = script.closing(delta, self.generation.answer(), stamp)
-                for event in events:
-                    yield framing.event(event)
         except RequestError as error:
             self._outcome = error.code
             yield framing.event(self.dialect.problem(error)[1])
@@ -144,19 +146,40 @@ class Exchange:
             if self.dialect.ends_with_done:
                 yield framing.done()
 
+    async def _documents(self) -> AsyncIterator[Any]:
+        """Yield the stream's events, those of several choices as they come."""
+        script, stamp = self.work.script, self.stamp
+        for choice in range(len(self.generations)):
+            for event in script.opening(choice, stamp):
+                yield event
+        shown = [0] * len(self.generations)  # characters of each choice
+        async with aclosing(merged([each.deltas() for each in self.generations])) as deltas:
+            async for choice, delta in deltas:
+                step = Step(choice, delta, shown[choice])
+                shown[choice] += len(delta.text)
+                for event in self._told(step):
+                    yield event
+        for event in script.tail([each.answer() for each in self.generations], stamp):
+            yield event
+
+    def _told(self, step: Step) -> Sequence[Any]:
+        if step.delta.finish_reason is None:
+            return self.work.script.piece(step, self.stamp)
+        answer = self.generations[step.choice].answer()
+        return self.work.script.closing(step, answer, self.stamp)
+
     def settle(self) -> None:
         """Free the engine's slots, whatever has happened, and report."""
-        self.generation.close()
-        timeline = self.generation.timeline
+        for generation in self.generations:
+            generation.close()
+        timelines = tuple(generation.timeline for generation in self.generations)
         self.service.report(
             Report(
                 caller=self.caller,
                 dialect=self.dialect.key,
                 outcome=self._outcome,
-                answer=self.generation.answer() if self._outcome == "ok" else None,
-                ttft_s=timeline.ttft_s,
-                itl_s=tuple(timeline.itl_s),
-                tokens_per_step=tuple(count for _, count in timeline.marks),
-                total_s=timeline.total_s,
+                totals=self._totals() if self._outcome == "ok" else None,
+                timelines=timelines,
+                total_s=timelines[0].total_s,
             )
         )

@@ -51,12 +51,12 @@ class Spans:
         span.end(end)
 
     def _phases(self, parent: Span, report: Report, start: int) -> None:
-        if report.answer is None:
+        if report.totals is None:
             return
-        stats = report.answer.stats
+        stats = report.totals.stats
         parent.set_attribute("specinfer.steps", stats.steps)
         parent.set_attribute("specinfer.tokens_per_step", stats.tokens_per_step)
-        parent.set_attribute("gen_ai.usage.output_tokens", len(report.answer.tokens))
+        parent.set_attribute("gen_ai.usage.output_tokens", report.totals.generated_tokens)
         tracer = self.provider.get_tracer("specinfer.server")
         for phase in PHASES:
             end = start + int(getattr(stats, f"{phase}_ms") * 1e6)

@@ -12,7 +12,7 @@ from itertools import cycle, islice
 
 from specinfer.choices import SeededChoices
 from specinfer.errors import ContextLengthError, EngineDeadError, ParameterError, QueueFullError
-from specinfer.request import Delta, Request, SamplingParams, Sink
+from specinfer.request import Delta, Request, SamplingParams, Sink, TokenLogprob
 from specinfer.text import TextStream
 
 TOKENS_A_STEP = 3
@@ -116,7 +116,8 @@ class FakeEngine:
         if handle.steps == self.fail_at_step:
             return request.finish("error", "planned failure")
         before = request.emitted
-        delta = request.extend(list(islice(answer, min(TOKENS_A_STEP, request.room))))
+        tokens = list(islice(answer, min(TOKENS_A_STEP, request.room)))
+        delta = request.extend(tokens, _logprobs(tokens, request.params.logprobs))
         emitted = request.emitted - before
         request.tally.verify_ms += self.step_s * 1e3
         request.tally.count(
@@ -126,3 +127,15 @@ class FakeEngine:
             accepted=[["fake"]] * max(emitted - 1, 0),
         )
         return delta if delta.finish_reason is None else replace(delta, stats=request.tally.stats())
+
+
+def _logprobs(tokens: Sequence[int], top: int | None) -> list[TokenLogprob]:
+    """A chosen token has -0.5, the next byte -1.5, and so on."""
+    if top is None:
+        return []
+    return [
+        TokenLogprob(
+            token, -0.5, tuple(((token + place) % EOS, -0.5 - place) for place in range(top))
+        )
+        for token in tokens
+    ]

@@ -47,7 +47,7 @@ def openai_sdk(runtime: str, server: str) -> list[str]:
     assert chunks[-1].usage.completion_tokens == TOKENS
     completion = client.completions.create(prompt=PROMPT, **limits)
     try:
-        client.chat.completions.create(messages=MESSAGES, n=3, **limits)
+        client.chat.completions.create(messages=MESSAGES, n=9, **limits)
     except openai.BadRequestError as error:
         assert error.param == "n", error
     return [

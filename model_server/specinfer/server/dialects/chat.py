@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specinfer.request import Delta
+from specinfer.sampling import MAX_LOGPROBS
 from specinfer.server.backend import Engine
 from specinfer.server.dialects.common import (
     Answer,
@@ -15,12 +15,13 @@ from specinfer.server.dialects.common import (
     Document,
     Neutral,
     Stamp,
+    Step,
     Work,
     checked,
     refuse_unsupported,
 )
+from specinfer.server.dialects.logprobs import chat_logprobs
 from specinfer.server.dialects.openai import (
-    UNSUPPORTED,
     OpenAiBody,
     ending,
     envelope,
@@ -30,9 +31,7 @@ from specinfer.server.dialects.openai import (
 )
 from specinfer.server.errors import RequestError
 
-CHAT_UNSUPPORTED: Neutral = UNSUPPORTED | {
-    "logprobs": (False,),
-    "top_logprobs": (0,),
+UNSUPPORTED: Neutral = {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
@@ -66,6 +65,8 @@ class ChatBody(OpenAiBody):
 
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +78,30 @@ class Chat:
 
     def read(self, raw: Mapping[str, Any], desk: Desk) -> Work:
         body = checked(ChatBody, raw)
-        refuse_unsupported(raw, CHAT_UNSUPPORTED)
+        refuse_unsupported(raw, UNSUPPORTED)
         newer = body.max_completion_tokens
         limit, field = (
             (body.max_tokens, "max_tokens") if newer is None else (newer, "max_completion_tokens")
         )
         return Work(
             tokenise=_Conversation(tuple(body.messages)),
-            params=openai_params(body, desk, limit, field),
+            params=openai_params(body, desk, limit, field, _logprobs(body)),
             stream=bool(body.stream),
             script=ChatScript(body.wants_usage),
         )
 
     def problem(self, error: RequestError) -> tuple[int, Document]:
         return openai_problem(error)
+
+
+def _logprobs(body: ChatBody) -> int | None:
+    """Return how many likeliest tokens to tell; raises RequestError where none can be told."""
+    if body.logprobs:
+        return body.top_logprobs or 0
+    if body.top_logprobs:
+        message = f"top_logprobs: {body.top_logprobs} needs logprobs to be true"
+        raise RequestError(400, "invalid_parameter", message, field="top_logprobs")
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +118,36 @@ class ChatScript:
 
     include_usage: bool
 
-    def document(self, answer: Answer, stamp: Stamp) -> Any:
-        message = {"role": "assistant", "content": answer.text}
-        choice = {"index": 0, "message": message, "logprobs": None} | ending(answer)
-        return envelope("chat.completion", stamp) | {"choices": [choice], "usage": usage(answer)}
+    def document(self, answers: Sequence[Answer], stamp: Stamp) -> Any:
+        choices = [_choice(index, answer, stamp) for index, answer in enumerate(answers)]
+        return envelope("chat.completion", stamp) | {"choices": choices, "usage": usage(answers)}
 
-    def opening(self, stamp: Stamp) -> Sequence[Document]:
-        return (_chunk(stamp, {"role": "assistant", "content": ""}),)
+    def opening(self, choice: int, stamp: Stamp) -> Sequence[Document]:
+        return (_chunk(stamp, choice, {"role": "assistant", "content": ""}),)
 
-    def piece(self, delta: Delta, stamp: Stamp) -> Sequence[Document]:
-        return (_chunk(stamp, {"content": delta.text}),) if delta.text else ()
+    def piece(self, step: Step, stamp: Stamp) -> Sequence[Document]:
+        delta = step.delta
+        if not delta.text and not delta.logprobs:
+            return ()
+        logprobs = chat_logprobs(delta.logprobs, stamp.decode)
+        return (_chunk(stamp, step.choice, {"content": delta.text}, logprobs=logprobs),)
 
-    def closing(self, delta: Delta, answer: Answer, stamp: Stamp) -> Sequence[Document]:
-        chunks = [*self.piece(delta, stamp), _chunk(stamp, {}, ending(answer))]
-        if self.include_usage:
-            chunks.append(_chunk(stamp, None) | {"usage": usage(answer)})
-        return chunks
+    def closing(self, step: Step, answer: Answer, stamp: Stamp) -> Sequence[Document]:
+        return [*self.piece(step, stamp), _chunk(stamp, step.choice, {}, **ending(answer))]
+
+    def tail(self, answers: Sequence[Answer], stamp: Stamp) -> Sequence[Document]:
+        if not self.include_usage:
+            return ()
+        told = {"choices": [], "usage": usage(answers)}
+        return (envelope("chat.completion.chunk", stamp) | told,)
 
 
-def _chunk(stamp: Stamp, delta: Document | None, end: Document | None = None) -> Document:
-    """Return a chunk with one choice, or with none when delta is None."""
-    choice = {"index": 0, "delta": delta, "logprobs": None} | (end or {"finish_reason": None})
-    choices = [] if delta is None else [choice]
-    return envelope("chat.completion.chunk", stamp) | {"choices": choices}
+def _choice(index: int, answer: Answer, stamp: Stamp) -> Document:
+    message = {"role": "assistant", "content": answer.text}
+    logprobs = chat_logprobs(answer.logprobs, stamp.decode)
+    return {"index": index, "message": message, "logprobs": logprobs} | ending(answer)
+
+
+def _chunk(stamp: Stamp, choice: int, delta: Document, **more: Any) -> Document:
+    told = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": None} | more
+    return envelope("chat.completion.chunk", stamp) | {"choices": [told]}

@@ -1,13 +1,13 @@
 """What every dialect shares: strict bodies, the work a body asks for, the answer to be told."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from specinfer.errors import ParameterError
-from specinfer.request import Delta, SamplingParams, SpeculationStats
+from specinfer.request import Delta, SamplingParams, SpeculationStats, TokenLogprob
 from specinfer.server.backend import Engine
 from specinfer.server.errors import RequestError
 from specinfer.server.settings import ServerSettings
@@ -46,18 +46,32 @@ class Answer:
     stats: SpeculationStats
     prompt_tokens: int
     truncated_by: Literal["deadline", "shutdown"] | None
+    logprobs: tuple[TokenLogprob, ...] = ()  # of `tokens`, where asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step adds to one choice of a stream."""
+
+    choice: int
+    delta: Delta
+    offset: int  # characters of the choice that came before
 
 
 class Script(Protocol):
-    """Tells one answer, whole or piece by piece."""
+    """Tells the choices of one answer, whole or piece by piece."""
 
-    def document(self, answer: Answer, stamp: Stamp) -> Any: ...
+    def document(self, answers: Sequence[Answer], stamp: Stamp) -> Any: ...
 
-    def opening(self, stamp: Stamp) -> Sequence[Document]: ...
+    def opening(self, choice: int, stamp: Stamp) -> Sequence[Document]: ...
 
-    def piece(self, delta: Delta, stamp: Stamp) -> Sequence[Document]: ...
+    def piece(self, step: Step, stamp: Stamp) -> Sequence[Document]: ...
 
-    def closing(self, delta: Delta, answer: Answer, stamp: Stamp) -> Sequence[Document]: ...
+    def closing(self, step: Step, answer: Answer, stamp: Stamp) -> Sequence[Document]:
+        """Tell a choice's last step."""
+
+    def tail(self, answers: Sequence[Answer], stamp: Stamp) -> Sequence[Document]:
+        """Tell what follows the last choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +79,7 @@ class Work:
     """What a body asks for."""
 
     tokenise: Callable[[Engine], list[int]]
-    params: SamplingParams
+    params: tuple[SamplingParams, ...]  # one for each choice
     stream: bool
     script: Script
 
@@ -144,6 +158,8 @@ def temperature_of(
     temperature: float | None,
     top_k: int | None,
     top_p: float | None,
+    typical_p: float | None = None,
+    min_p: float | None = None,
     default: float,
 ) -> float:
     """Greedy if do_sample is false or temperature 0; else any sampling parameter means sampling."""
@@ -151,16 +167,24 @@ def temperature_of(
         return 0.0
     if temperature is not None:
         return temperature
-    narrowed = bool(top_k and top_k > 0) or (top_p is not None and top_p < 1)
+    narrowed = bool(top_k and top_k > 0) or bool(min_p)
+    narrowed = narrowed or any(mass is not None and mass < 1 for mass in (top_p, typical_p))
     return 1.0 if do_sample or narrowed else default
 
 
 def sampling_params(
-    desk: Desk, names: Mapping[str, str], *, max_new_tokens: int | None, **chosen: Any
-) -> SamplingParams:
-    """Build the engine's parameters; names maps its fields to the dialect's, for the messages.
+    desk: Desk,
+    names: Mapping[str, str],
+    *,
+    max_new_tokens: int | None,
+    choices: int = 1,
+    **chosen: Any,
+) -> tuple[SamplingParams, ...]:
+    """Build the engine's parameters of each choice; what is None is left to the engine's default.
 
-    A sampled request without a seed is given one, so that its answer can be told apart and redone.
+    names maps its fields to the dialect's, for the messages.  A seed is the first choice's, each
+    further one's is one higher.  A sampled request without a seed is given one, so that its
+    answer can be told apart and redone.
     """
     budget = desk.settings.default_max_new_tokens if max_new_tokens is None else max_new_tokens
     limit = desk.settings.max_new_tokens
@@ -169,32 +193,16 @@ def sampling_params(
         raise RequestError(
             400, "too_many_tokens", f"{field}: {budget} exceeds the limit of {limit}", field=field
         )
-    if chosen["seed"] is None and chosen["temperature"] > 0:
-        chosen["seed"] = desk.draw_seed()
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if chosen["temperature"] > 0:
+        chosen.setdefault("seed", desk.draw_seed())
     try:
-        return SamplingParams(max_new_tokens=budget, **chosen)
+        first = SamplingParams(max_new_tokens=budget, **chosen)
+        if first.seed is None:
+            return (first,) * choices
+        return tuple(replace(first, seed=first.seed + choice) for choice in range(choices))
     except ParameterError as error:
         field = names.get(error.field, error.field)
         raise RequestError(
             400, "invalid_parameter", f"{field}: {error.message}", field=field
         ) from None
-
-
-def speculation(stats: SpeculationStats) -> Document:
-    """Return the figures every answer carries.  Times are in milliseconds."""
-    timings = {
-        name: round(getattr(stats, name), 3)
-        for name in ("queue_ms", "prefill_ms", "ssm_ms", "verify_ms", "commit_ms")
-    }
-    return {
-        "steps": stats.steps,
-        "drafted": stats.drafted,
-        "accepted": stats.accepted,
-        "tokens_per_step": round(stats.tokens_per_step, 3),
-        "tree_nodes": stats.tree_nodes,
-        **timings,
-        "ssms": [
-            {"name": drafter.name, "drafted": drafter.drafted, "accepted": drafter.accepted}
-            for drafter in stats.drafters
-        ],
-    }

@@ -1,5 +1,6 @@
 """What OpenAI's two text APIs share: sampling parameters, usage, errors, stream options."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -10,14 +11,13 @@ from specinfer.server.dialects.common import (
     Body,
     Desk,
     Document,
-    Neutral,
     Stamp,
     StopList,
     StopText,
     sampling_params,
-    speculation,
     temperature_of,
 )
+from specinfer.server.dialects.totals import Totals, speculation
 from specinfer.server.errors import RequestError
 
 FINISH = {"length": "length", "eos": "stop", "stop": "stop"}
@@ -28,14 +28,13 @@ ERROR_TYPES = {
     503: "service_unavailable",
     504: "timeout",
 }
-UNSUPPORTED: Neutral = {
-    "n": (1,),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_p": (0,),
-    "logit_bias": ({},),
-}
+MAX_CHOICES = 8
+# Each biased or stopping token costs every row of every step an index.
+MAX_TOKENS_NAMED = 1024
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+TokenKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 class StreamOptions(Body):
@@ -57,6 +56,14 @@ class OpenAiBody(Body):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     ignore_eos: bool | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    logit_bias: Annotated[dict[TokenKey, Bias], Field(max_length=MAX_TOKENS_NAMED)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_TOKENS_NAMED)] | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -64,21 +71,30 @@ class OpenAiBody(Body):
 
 
 def openai_params(
-    body: OpenAiBody, desk: Desk, max_tokens: int | None, field: str
-) -> SamplingParams:
-    """Build the engine's parameters; field names the token limit that the body used."""
+    body: OpenAiBody, desk: Desk, max_tokens: int | None, field: str, logprobs: int | None
+) -> tuple[SamplingParams, ...]:
+    """Build each choice's parameters; field names the token limit that the body used."""
     return sampling_params(
         desk,
-        {"max_new_tokens": field},
+        {"max_new_tokens": field, "min_new_tokens": "min_tokens"},
         max_new_tokens=max_tokens,
+        choices=body.n or 1,
+        min_new_tokens=body.min_tokens,
         temperature=temperature_of(
             temperature=body.temperature, top_k=body.top_k, top_p=body.top_p, default=1.0
         ),
         top_k=max(body.top_k or 0, 0),
-        top_p=1.0 if body.top_p is None else body.top_p,
+        top_p=body.top_p,
+        min_p=body.min_p,
+        repetition_penalty=body.repetition_penalty,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        logit_bias={int(token): bias for token, bias in (body.logit_bias or {}).items()},
         seed=body.seed,
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
-        ignore_eos=bool(body.ignore_eos),
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        ignore_eos=body.ignore_eos,
+        logprobs=logprobs,
     )
 
 
@@ -95,13 +111,14 @@ def openai_problem(error: RequestError) -> tuple[int, Document]:
     }
 
 
-def usage(answer: Answer) -> Document:
+def usage(answers: Sequence[Answer]) -> Document:
     """Return the token counts, and the figures of speculation next to them."""
+    totals = Totals.of(answers)
     return {
-        "prompt_tokens": answer.prompt_tokens,
-        "completion_tokens": len(answer.tokens),
-        "total_tokens": answer.prompt_tokens + len(answer.tokens),
-        "speculation": speculation(answer.stats),
+        "prompt_tokens": totals.prompt_tokens,
+        "completion_tokens": totals.generated_tokens,
+        "total_tokens": totals.prompt_tokens + totals.generated_tokens,
+        "speculation": speculation(totals.stats),
     }
 
 

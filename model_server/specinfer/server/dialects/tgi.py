@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from specinfer.request import Delta, SamplingParams
+from specinfer.request import SamplingParams, TokenLogprob
+from specinfer.sampling import MAX_LOGPROBS
 from specinfer.server.backend import Engine
 from specinfer.server.dialects.common import (
     Answer,
@@ -15,24 +16,20 @@ from specinfer.server.dialects.common import (
     Document,
     Neutral,
     Stamp,
+    Step,
     StopList,
     Work,
     checked,
     refuse_unsupported,
     sampling_params,
-    speculation,
     temperature_of,
 )
+from specinfer.server.dialects.logprobs import IMPOSSIBLE, tgi_token, tgi_top_tokens
+from specinfer.server.dialects.totals import speculation
 from specinfer.server.errors import RequestError
 
 UNSUPPORTED: Neutral = {
     "best_of": (1,),
-    "repetition_penalty": (1,),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "typical_p": (1,),
-    "min_p": (0,),
-    "top_n_tokens": (0,),
     "decoder_input_details": (False,),
     "watermark": (False,),
     "grammar": (),
@@ -46,17 +43,29 @@ class Parameters(Body):
     """`parameters` of a request."""
 
     max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+    min_new_tokens: Annotated[int, Field(ge=0)] | None = None
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    typical_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     do_sample: bool | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     stop: StopList | None = None
     stop_sequences: StopList | None = None
     return_full_text: bool | None = None
     details: bool | None = None
+    top_n_tokens: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     truncate: Annotated[int, Field(ge=1)] | None = None
     ignore_eos_token: bool | None = None
+
+    @property
+    def logprobs(self) -> int | None:
+        """How many likeliest tokens to tell beside each token's own log-probability."""
+        return self.top_n_tokens or (0 if self.details else None)
 
 
 class TgiBody(Body):
@@ -85,7 +94,7 @@ class Tgi:
             stream=bool(body.stream),
             script=TgiScript(
                 prefix=body.inputs if wish.return_full_text else "",
-                seed=params.seed,
+                seed=params[0].seed,
                 list_tokens=bool(wish.details),
                 as_object=desk.settings.tgi_object,
             ),
@@ -98,23 +107,32 @@ class Tgi:
         return status, document | ({"param": error.field} if error.field else {})
 
 
-def _params(wish: Parameters, desk: Desk) -> SamplingParams:
+def _params(wish: Parameters, desk: Desk) -> tuple[SamplingParams, ...]:
     return sampling_params(
         desk,
         {name: f"parameters.{name}" for name in SamplingParams.__dataclass_fields__},
         max_new_tokens=wish.max_new_tokens,
+        min_new_tokens=wish.min_new_tokens,
         temperature=temperature_of(
             do_sample=wish.do_sample,
             temperature=wish.temperature,
             top_k=wish.top_k,
             top_p=wish.top_p,
+            typical_p=wish.typical_p,
+            min_p=wish.min_p,
             default=0.0,
         ),
         top_k=max(wish.top_k or 0, 0),
-        top_p=1.0 if wish.top_p is None else wish.top_p,
+        top_p=wish.top_p,
+        typical_p=wish.typical_p,
+        min_p=wish.min_p,
+        repetition_penalty=wish.repetition_penalty,
+        frequency_penalty=wish.frequency_penalty,
+        presence_penalty=wish.presence_penalty,
         seed=wish.seed,
         stop=tuple((wish.stop or []) + (wish.stop_sequences or [])),
-        ignore_eos=bool(wish.ignore_eos_token),
+        ignore_eos=wish.ignore_eos_token,
+        logprobs=wish.logprobs,
     )
 
 
@@ -139,23 +157,27 @@ class TgiScript:
     list_tokens: bool
     as_object: bool
 
-    def document(self, answer: Answer, stamp: Stamp) -> Any:
+    def document(self, answers: Sequence[Answer], stamp: Stamp) -> Any:
+        (answer,) = answers
         details = self._details(answer)
         if self.list_tokens:
-            tokens = [_token(token, stamp.decode([token])) for token in answer.tokens]
-            details |= {"prefill": [], "tokens": tokens}
+            details |= {"prefill": [], "tokens": _tokens(answer, stamp)}
+        details |= _top_tokens(answer.logprobs, stamp)
         result = {"generated_text": self.prefix + answer.text, "details": details}
         return result if self.as_object else [result]
 
-    def opening(self, stamp: Stamp) -> Sequence[Document]:
+    def opening(self, choice: int, stamp: Stamp) -> Sequence[Document]:
         return ()
 
-    def piece(self, delta: Delta, stamp: Stamp) -> Sequence[Document]:
-        return (_event(delta),)
+    def piece(self, step: Step, stamp: Stamp) -> Sequence[Document]:
+        return (_event(step, stamp),)
 
-    def closing(self, delta: Delta, answer: Answer, stamp: Stamp) -> Sequence[Document]:
+    def closing(self, step: Step, answer: Answer, stamp: Stamp) -> Sequence[Document]:
         text = self.prefix + answer.text
-        return (_event(delta) | {"generated_text": text, "details": self._details(answer)},)
+        return (_event(step, stamp) | {"generated_text": text, "details": self._details(answer)},)
+
+    def tail(self, answers: Sequence[Answer], stamp: Stamp) -> Sequence[Document]:
+        return ()
 
     def _details(self, answer: Answer) -> Document:
         details: Document = {
@@ -169,15 +191,24 @@ class TgiScript:
         return details | ({"truncated_by": answer.truncated_by} if answer.truncated_by else {})
 
 
-def _event(delta: Delta) -> Document:
+def _tokens(answer: Answer, stamp: Stamp) -> list[Document]:
+    values = {place: one.logprob for place, one in enumerate(answer.logprobs)}
+    return [
+        tgi_token(token, stamp.decode([token]), values.get(place))
+        for place, token in enumerate(answer.tokens)
+    ]
+
+
+def _top_tokens(each: Sequence[TokenLogprob], stamp: Stamp) -> Document:
+    return {"top_tokens": tgi_top_tokens(each, stamp.decode)} if each and each[0].top else {}
+
+
+def _event(step: Step, stamp: Stamp) -> Document:
     """One event a step: its text belongs to several tokens, all of them listed, the last named."""
+    delta = step.delta
     last = delta.tokens[-1] if delta.tokens else None
-    return {
-        "token": _token(last, delta.text) | {"ids": list(delta.tokens)},
-        "generated_text": None,
-        "details": None,
-    }
-
-
-def _token(token: int | None, text: str | None) -> Document:
-    return {"id": token, "text": text, "logprob": None, "special": False}
+    values = [max(one.logprob, IMPOSSIBLE) for one in delta.logprobs]
+    token = tgi_token(last, delta.text, values[-1] if values else None)
+    token |= {"ids": list(delta.tokens)} | ({"logprobs": values} if values else {})
+    event = {"token": token, "generated_text": None, "details": None}
+    return event | _top_tokens(delta.logprobs, stamp)
