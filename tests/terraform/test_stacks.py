@@ -35,7 +35,7 @@ def test_the_stacks_own_assertions_pass(stack: Applied) -> None:
 
 def test_each_module_has_the_four_files(repository: Path) -> None:
     for module in (repository / "terraform" / "modules").iterdir():
-        assert {f.name for f in module.glob("*.tf")} == HOUSE_FILES, module.name
+        assert {f.name for f in module.glob("*.tf")} >= HOUSE_FILES, module.name
 
 
 @pytest.mark.parametrize("word", ["variable", "output"])
@@ -54,4 +54,4 @@ def test_every_variable_and_output_is_described(repository: Path, word: str) -> 
 
 def test_no_file_is_longer_than_the_house_allows(repository: Path) -> None:
     for file in (repository / "terraform").rglob("*.tf"):
-        assert len(file.read_text().splitlines()) <= 350, file
+        assert len(file.read_text().splitlines()) <= 250, file

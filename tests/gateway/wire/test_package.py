@@ -3,30 +3,27 @@
 The slow tests need PyPI once, to build the package and a virtual environment with awslambdaric.
 """
 
-import contextlib
 import hashlib
 import json
 import platform
 import subprocess
 import sys
-import threading
-import time
 import zipfile
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import boto3
-import httpx
 import pytest
-import uvicorn
 from moto.server import ThreadedMotoServer
 
 from specinfer.local.event_stream import payload_part
-from specinfer.local.sagemaker_runtime import RuntimeSettings, SageMakerRuntime
+from specinfer.local.sagemaker_runtime import RuntimeSettings
 from specinfer.server.app import create_app
 from specinfer.server.run import build_service
 from specinfer.server.settings import ServerSettings
 from specinfer.testing.fake_engine import FakeEngine
+from specinfer.testing.serving import sagemaker as sagemaker_runtime
+from specinfer.testing.serving import serving
 
 ROOT = Path(__file__).parents[3]
 PYTHON = "3.12"
@@ -201,35 +198,15 @@ def test_the_runtime_client_runs_the_package(function, sagemaker):
     assert not any(KEY in line for line in function.log)
 
 
-@contextlib.contextmanager
-def serving(app):
-    """Run an ASGI app; yields its address."""
-    config = uvicorn.Config(app, port=0, log_level="error", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + 10
-    while not server.started:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
-
-
 @pytest.fixture
 def endpoint():
     """The real container's server, behind the laptop stack's SageMaker Runtime."""
     service = build_service(ServerSettings(), FakeEngine)
-    with serving(create_app(service)) as container:
-        # It lives in the server's loop, where nobody would close connections it kept.
-        limits = httpx.Limits(max_keepalive_connections=0)
-        client = httpx.AsyncClient(timeout=None, limits=limits, trust_env=False)
-        runtime = SageMakerRuntime(RuntimeSettings(container=container), client)
-        with serving(runtime.app()) as url:
-            yield url
+    with (
+        serving(create_app(service)) as container,
+        sagemaker_runtime(RuntimeSettings(container=container)) as url,
+    ):
+        yield url
     service.tokenisers.shutdown()
 
 
