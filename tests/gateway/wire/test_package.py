@@ -222,10 +222,10 @@ def test_package_runtime_and_container_together(start_function, lambda_python, f
     answer = whole.invoke(event("/generate", BODY)).payload
     assert answer["statusCode"] == 200, answer
     assert json.loads(answer["body"])["details"]["speculation"]["tokens_per_step"] > 0
-    bad = BODY | {"parameters": {"repetition_penalty": 2.0}}
+    bad = BODY | {"parameters": {"watermark": True}}
     refused = whole.invoke(event("/generate", bad)).payload
     assert refused["statusCode"] == 422
-    assert "repetition_penalty" in refused["body"]
+    assert "watermark" in refused["body"]
     command = [str(folder / "stream_bootstrap"), lambda_python, "bootstrap.py"]
     streaming = start_function(command, folder, **environment)
     result = streaming.invoke(event("/generate", BODY | {"stream": True}))
