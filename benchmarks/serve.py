@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import os
+import platform
 import random
 import socket
 import statistics
@@ -18,6 +19,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import cycle, islice
 from pathlib import Path
 
 import httpx
@@ -29,6 +32,7 @@ PROMPTS = tuple(
     for file in sorted((Path(__file__).parent / "prompts").glob("*.jsonl"))
     for line in file.read_text().splitlines()
 )
+WARM_UP = ("Say hello.", "Count to three.")
 START_S = 300
 
 
@@ -48,7 +52,7 @@ class Sample:
 class Load:
     """What is asked of a server in one round."""
 
-    requests: int
+    prompts: tuple[str, ...]
     concurrency: int
     rate: float  # Poisson arrivals a second; 0: the next request when one ends
     max_new_tokens: int
@@ -103,11 +107,11 @@ async def put(url: str, load: Load) -> tuple[list[Sample], float]:
 
         began = time.perf_counter()
         tasks = []
-        for _ in range(load.requests):
+        for prompt in load.prompts:
             if load.rate:
                 await asyncio.sleep(chance.expovariate(load.rate))
             arrived = time.perf_counter() if load.rate else None
-            tasks.append(asyncio.create_task(one(chance.choice(PROMPTS), arrived)))
+            tasks.append(asyncio.create_task(one(prompt, arrived)))
         samples = await asyncio.gather(*tasks)
     return samples, time.perf_counter() - began
 
@@ -174,6 +178,20 @@ class Slo:
         return sample.ttft <= self.ttft and statistics.fmean(sample.itl or [0]) <= self.itl
 
 
+def heading(args: argparse.Namespace) -> str:
+    """Tell when, where and with what; load is what others ran on the machine before."""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
+    threads = os.environ.get("OMP_NUM_THREADS", "all")
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
+    again = max(args.requests * args.rounds * len(args.concurrency) - len(PROMPTS), 0)
+    return (
+        f"benchmarks/serve.py, {time.strftime('%Y-%m-%d')}, {args.model}, {os.cpu_count()} cores "
+        f"({platform.machine()}), {threads} threads a server, load {load}\n"
+        f"Python {platform.python_version()}, {versions}; {args.rounds} rounds of {args.requests} "
+        f"requests of {args.max_new_tokens} tokens, {again} prompts asked again\n"
+    )
+
+
 def main() -> None:
     args = _parser().parse_args()
     model = resolve_model(args.model)
@@ -183,16 +201,17 @@ def main() -> None:
         server(model, args.ssm, False, logs / "tree") as tree,
         server(model, args.ssm, True, logs / "plain") as plain,
     ):
-        for url in (
-            tree,
-            plain,
-        ):  # what is compiled or measured on first use is not a load's affair
-            asyncio.run(put(url, Load(2, 2, 0, 16, 0)))
+        for url in (tree, plain):  # what is measured on first use is not a load's affair
+            asyncio.run(put(url, Load(WARM_UP, 2, 0, 16, 0)))
+        print(heading(args))
         print(" conc mode   TTFT ms 50/95/99  ITL 50/95/99    tok/s  goodput acc/step")
+        # A prompt asked twice has a drafter that remembers answers repeat the first one.
+        prompts = cycle(random.Random(0).sample(PROMPTS, len(PROMPTS)))
         for concurrency in args.concurrency:
             rounds: dict[str, list[tuple[list[Sample], float]]] = {"tree": [], "plain": []}
             for number in range(args.rounds):
-                load = Load(args.requests, concurrency, args.rate, args.max_new_tokens, number)
+                asked = tuple(islice(prompts, args.requests))
+                load = Load(asked, concurrency, args.rate, args.max_new_tokens, number)
                 for mode, url in (("tree", tree), ("plain", plain)):
                     rounds[mode].append(asyncio.run(put(url, load)))
             for mode, found in rounds.items():
