@@ -1,0 +1,33 @@
+"""The LLM's laws after the nodes of a tree, warped when a verifier first looks at them.
+
+A walk sees the nodes of one path and turns back at the first rejection; warping all rows of a
+tree of 32 nodes over 49k tokens costs more than the walk itself.
+"""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from specinfer.sampling import SamplingParams
+from specinfer.warp import warp
+
+
+class Laws(Protocol):
+    """Laws by node; a tensor [N, V] is one."""
+
+    def __getitem__(self, node: int, /) -> Tensor:
+        """Return the law after node, [V]."""
+
+
+class WarpedRows:
+    """Rows of logits [N, V], each turned into its law once."""
+
+    def __init__(self, rows: Tensor, params: SamplingParams) -> None:
+        self._rows = rows
+        self._params = params
+        self._laws: dict[int, Tensor] = {}
+
+    def __getitem__(self, node: int, /) -> Tensor:
+        if node not in self._laws:
+            self._laws[node] = warp(self._rows[node][None], self._params)[0]
+        return self._laws[node]
