@@ -96,14 +96,15 @@ def tile_shape(max_rows: int, group: int, width: int, dtype: torch.dtype) -> Til
     if dtype not in (*HALVES, torch.float32):
         raise KernelError(f"the triton backend attends in half precision or float32, not {dtype}")
     packed = max(16, 1 << (max_rows * group - 1).bit_length())
+    odd = padded(width) != width
     if dtype == torch.float32:  # ieee products run outside the tensor cores: small tiles
-        return TileShape(16, 32 if padded(width) <= 128 else 16, 4, 2)
+        return TileShape(16, 16 if odd or width > 128 else 32, 4, 2)
     if padded(width) > 128:
         return TileShape(min(packed, 64), 32, 4 if packed <= 32 else 8, 2)
     # Found by compiling: from 64 rows on, a block of 64 keys needs more registers than there are,
-    # and so does a third stage at widths that are no power of two.
-    block_n = 64 if packed <= 32 else 32
-    stages = 2 if padded(width) != width and packed in (32, 64) else 3
+    # and at widths that are no power of two from 32 rows on; so does a third stage there.
+    block_n = 64 if packed <= (16 if odd else 32) else 32
+    stages = 2 if odd and packed in (32, 64) else 3
     return TileShape(min(packed, 128), block_n, 4 if packed <= 64 else 8, stages)
 
 
