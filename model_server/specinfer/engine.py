@@ -121,7 +121,7 @@ class Engine:
 
         Raises ParameterError, ContextLengthError, QueueFullError or EngineDeadError.
         """
-        self._check_tokens(prompt)
+        self._check_tokens(prompt, params)
         if len(prompt) >= self.max_context:
             raise ContextLengthError(len(prompt), self.max_context)
         request = Request(
@@ -140,15 +140,21 @@ class Engine:
             self._work.notify()
         return Handle(request)
 
-    def _check_tokens(self, prompt: Sequence[int]) -> None:
-        """Refuse ids that the embedding has no row for: they would take the batch down."""
+    def _check_tokens(self, prompt: Sequence[int], params: SamplingParams) -> None:
+        """Refuse ids that have no row: inside a step they would take the whole batch down."""
         if not prompt:
             raise ParameterError("prompt", "must not be empty")
-        for token in (min(prompt), max(prompt)):
-            if not 0 <= token < self._vocab:
-                raise ParameterError(
-                    "prompt", f"token {token} is outside the vocabulary of {self._vocab}"
-                )
+        named = {
+            "prompt": prompt,
+            "logit_bias": params.logit_bias,
+            "stop_token_ids": params.stop_token_ids,
+        }
+        for field, tokens in named.items():
+            for token in tokens:
+                if not 0 <= token < self._vocab:
+                    raise ParameterError(
+                        field, f"token {token} is outside the vocabulary of {self._vocab}"
+                    )
 
     def close(self) -> None:
         """End the worker thread after its current step; unfinished requests end with an error."""

@@ -231,6 +231,10 @@ def test_token_ids_outside_the_vocabulary_are_refused(ask) -> None:
         asked([1, 97])
     with pytest.raises(ParameterError, match="prompt: token -1 is outside"):
         asked([-1])
+    with pytest.raises(ParameterError, match="logit_bias: token 97 is outside"):
+        asked("abc", logit_bias={97: 1.0})
+    with pytest.raises(ParameterError, match="stop_token_ids: token 500 is outside"):
+        asked("abc", stop_token_ids=(500,))
 
 
 def test_the_queue_is_bounded(ask) -> None:

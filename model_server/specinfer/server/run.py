@@ -85,9 +85,9 @@ def serve(settings: Settings, listener: socket.socket) -> int:
 
 def load_engine(config: EngineConfig) -> Engine:
     """Load the engine; its import alone takes seconds, so it too happens behind /ping."""
-    from specinfer.server.served_engine import ServedEngine
+    from specinfer.engine import Engine
 
-    return ServedEngine.load(config)
+    return Engine.load(config)
 
 
 def run_server(service: Service, listener: socket.socket) -> int:
