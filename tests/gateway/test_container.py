@@ -88,11 +88,12 @@ def test_a_prompt_beyond_the_context_is_a_4xx_with_both_numbers(runtime, dialect
 
 @ROUTES
 def test_a_parameter_that_the_engine_lacks_is_refused_by_name(runtime, dialect):
-    parameters = {"repetition_penalty": 1.5}
-    more = {"parameters": parameters} if dialect is GENERATE else parameters
+    name = "watermark" if dialect is GENERATE else "response_format"
+    value = True if dialect is GENERATE else {"type": "json_object"}
+    more = {"parameters": {name: value}} if dialect is GENERATE else {name: value}
     reply = runtime.post(dialect.route, BODIES[dialect] | more)
     assert reply.status == dialect.invalid
-    assert "repetition_penalty" in reply.text
+    assert name in reply.text
 
 
 @ROUTES
