@@ -98,7 +98,7 @@ def tile_shape(max_rows: int, group: int, width: int, dtype: torch.dtype) -> Til
     packed = max(16, 1 << (max_rows * group - 1).bit_length())
     odd = padded(width) != width
     if dtype == torch.float32:  # ieee products run outside the tensor cores: small tiles
-        return TileShape(16, 16 if odd or width > 128 else 32, 4, 2)
+        return TileShape(16, 16 if odd or width > 64 else 32, 4, 2)
     if padded(width) > 128:
         return TileShape(min(packed, 64), 32, 4 if packed <= 32 else 8, 2)
     # Found by compiling: from 64 rows on, a block of 64 keys needs more registers than there are,
