@@ -5,8 +5,9 @@ import queue
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from specinfer.config import DType, Verifier
 from specinfer.errors import SpecInferError
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-lookup", action="store_true", help="draft with the SSMs only")
     parser.add_argument("--plain", action="store_true", help="decode without speculation")
     parser.add_argument("--raw", action="store_true", help="do not apply the chat template")
-    parser.add_argument("--verifier", choices=["auto", "naive", "multi_step"], default="auto")
-    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"])
+    parser.add_argument("--verifier", choices=get_args(Verifier), default="auto")
+    parser.add_argument("--dtype", choices=get_args(DType))
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--top-k", type=int, default=0)

@@ -7,7 +7,7 @@ work.  What must not be shared is the *draws*: verification gives every draw its
 (a multiset, engine exactness), so each node keeps the list of draws made beneath it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -77,6 +77,17 @@ class TokenTree:
     def child(self, parent: int, token: int) -> int | None:
         """Return the node of token beneath parent, if it was drawn."""
         return self._children.get((parent, token))
+
+    def follow(self, tokens: Iterable[int]) -> list[int]:
+        """Return the nodes along tokens from the root's child down, as far as they were drawn."""
+        nodes, node = [], ROOT
+        for token in tokens:
+            child = self.child(node, token)
+            if child is None:
+                break
+            nodes.append(child)
+            node = child
+        return nodes
 
     def depths(self) -> list[int]:
         """Return every node's distance from the root."""

@@ -80,15 +80,9 @@ class Expansion:
     def observe(self, request: Request, tree: TokenTree, accepted: Sequence[int]) -> None:
         """Learn how deep drafting has paid: what of the merged tree's path was in ours."""
         draft = self._drafts.get(request)
-        if draft is None or self._planner is None or len(draft.tree) == 1:
+        if draft is None or self._planner is None or draft.limit == 0 or len(draft.tree) == 1:
             return
-        own, node = [], ROOT
-        for token in (tree.tokens[n] for n in accepted):
-            child = draft.tree.child(node, token)
-            if child is None:
-                break
-            own.append(child)
-            node = child
+        own = draft.tree.follow(tree.tokens[node] for node in accepted)
         self._planner.observe(draft.tree, own)
 
     def forget(self, request: Request) -> None:
@@ -104,6 +98,8 @@ class Expansion:
         """
         depth = len(self._shape.widths) if self._repeatable(request) else depth
         if depth == 0:
+            if request in self._drafts:
+                self._drafts[request].limit = 0  # its tree is an earlier step's: nothing to learn
             return None
         draft = self._drafts.get(request)
         if draft is None:
@@ -133,13 +129,7 @@ class Expansion:
         The last token stays out even where it was drafted: its logits are needed again.
         """
         new = draft.request.tokens[draft.sequence.length :]
-        node, rows = ROOT, []
-        for token in new[:-1]:
-            child = draft.tree.child(node, token)
-            if child is None or child >= draft.computed:
-                break
-            rows.append(child - 1)
-            node = child
+        rows = [node - 1 for node in draft.tree.follow(new[:-1]) if node < draft.computed]
         self.cache.commit([Commit(draft.sequence, rows, new[: len(rows)])])
 
     def _catch_up(self, drafts: list[_Draft]) -> dict[_Draft, Tensor]:
