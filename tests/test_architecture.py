@@ -19,11 +19,12 @@ SOURCES = {
 # Each layer may import itself, the ones above it in this list, and packages from elsewhere.
 LAYERS = [
     ["errors"],
-    ["config", "choices", "token_tree", "text", "sampling", "cost_model"],
+    ["config", "choices", "token_tree", "text", "sampling", "cost_model", "transfer"],
     ["request"],
     ["warp", "adjust"],
     ["kv_cache"],
     ["tree_attention"],
+    ["frame"],
     ["llm", "verify"],
     ["draft"],
     ["speculate"],

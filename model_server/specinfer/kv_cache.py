@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specinfer.errors import SpecInferError
+from specinfer.transfer import send
 from specinfer_kernels import commit_kv
 
 PageKey = bytes  # digest of the tokens of this page and of all pages before it
@@ -61,7 +62,8 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (layers, 2, pages * page_size, heads, width)
+        self.spare_slot = pages * page_size  # no page: rows of padding write there
+        shape = (layers, 2, self.spare_slot + 1, heads, width)
         self.kv = torch.zeros(shape, dtype=dtype, device=device)
         self.page_size = page_size
         self.pages = pages
@@ -124,11 +126,7 @@ class KVCache:
             self._learn(commit.sequence)
         if source:
             device = self.kv.device
-            commit_kv(
-                self.kv,
-                torch.tensor(source, device=device),
-                torch.tensor(target, device=device),
-            )
+            commit_kv(self.kv, send(source, device), send(target, device))
 
     def release(self, sequence: CachedSequence) -> None:
         """Give a sequence's pages back; known ones stay as idle prefixes."""

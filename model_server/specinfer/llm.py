@@ -6,6 +6,7 @@ no transformers Cache and no mask tensor.  LLM and SSMs alike go through here.
 """
 
 import inspect
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from specinfer.config import DType
 from specinfer.errors import ModelFolderError
+from specinfer.frame import Frame, FrameShape, pack
 from specinfer.kv_cache import KVCache
 from specinfer.tree_attention import ForwardPlan
-from specinfer_kernels import tree_attention
+from specinfer_kernels import AttentionPlan, plan_attention, tree_attention
 
 ATTENTION = "specinfer_tree"
 FULL_ATTENTION = {"full_attention", "sliding_attention"}
@@ -35,7 +37,7 @@ def attend(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     *,
-    plan: ForwardPlan,
+    step: "Pass",
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Write the rows' keys and values into the cache and let every row see what it may.
@@ -43,15 +45,15 @@ def attend(
     query [1, H, N, D]; key, value [1, K, N, D]; returns [1, N, H, D].
     """
     assert s_aux is None, "attention sinks are refused when the model is loaded"
-    keys, values = plan.cache.layer(int(module.layer_idx))  # type: ignore[arg-type]
-    keys.index_copy_(0, plan.slots, key[0].transpose(0, 1))
-    values.index_copy_(0, plan.slots, value[0].transpose(0, 1))
+    keys, values = step.cache.layer(int(module.layer_idx))  # type: ignore[arg-type]
+    keys.index_copy_(0, step.slots, key[0].transpose(0, 1))
+    values.index_copy_(0, step.slots, value[0].transpose(0, 1))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     rows = tree_attention(
         query[0].transpose(0, 1),
         keys,
         values,
-        plan.attention,
+        step.attention,
         scale=scale,
         softcap=softcap,
         window=sliding_window,
@@ -60,6 +62,15 @@ def attend(
 
 
 AttentionInterface.register(ATTENTION, attend)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What every layer needs of a pass beside its rows."""
+
+    slots: Tensor  # [N] int64, where each row's keys and values go
+    attention: AttentionPlan
+    cache: KVCache
 
 
 class CausalLM:
@@ -122,15 +133,21 @@ class CausalLM:
     @torch.inference_mode()
     def forward(self, plan: ForwardPlan) -> Tensor:
         """Run one pass; return the logits of the plan's wanted rows, [R, V] float32."""
+        shape = FrameShape.exactly(plan)
+        buffer = pack(plan, shape).to(self.device, non_blocking=True)
+        return self.run(Frame.over(buffer, shape), plan.cache).float()
+
+    def run(self, frame: Frame, cache: KVCache) -> Tensor:
+        """Return the logits of a frame's wanted rows, [R, V], never waiting for a GPU."""
         output = self.model(
-            input_ids=plan.tokens[None],
-            position_ids=plan.positions[None],
+            input_ids=frame.tokens[None],
+            position_ids=frame.positions[None],
             use_cache=False,
-            logits_to_keep=plan.wanted,
-            plan=plan,
+            logits_to_keep=frame.wanted,
+            step=Pass(frame.slots, plan_attention(frame.batch, dtype=cache.kv.dtype), cache),
         )
         logits: Tensor = output.logits[0]
-        return logits.float()
+        return logits
 
 
 def read_config(folder: Path) -> PretrainedConfig:

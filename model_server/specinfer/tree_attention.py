@@ -6,15 +6,13 @@ from.  A prompt's chunk is the tree that never branches, so prefill and decoding
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from specinfer.kv_cache import CachedSequence, KVCache
 from specinfer.token_tree import TokenTree
-from specinfer_kernels import AttentionPlan, TreeBatch, plan_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +33,28 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class ForwardPlan:
-    """All that the model needs for one pass over N rows."""
+    """One pass over N rows of B segments, laid out on the host."""
 
-    tokens: Tensor  # [N] int64
-    positions: Tensor  # [N] int64, a row's place in its sequence: committed length + depth
-    slots: Tensor  # [N] int64, where each row's keys and values go
-    wanted: Tensor  # [R] int64, rows whose logits are asked for
-    attention: AttentionPlan
+    tokens: Sequence[int]  # [N]
+    positions: Sequence[int]  # [N], a row's place in its sequence: committed length + depth
+    slots: Sequence[int]  # [N], where each row's keys and values go
+    wanted: Sequence[int]  # [R], rows whose logits are asked for
+    starts: Sequence[int]  # [B+1]: segment b owns rows starts[b] .. starts[b+1]-1
+    contexts: Sequence[int]  # [B], what each sequence has committed
+    pages: Sequence[Sequence[int]]  # of each sequence
+    ancestors: NDArray[np.int64]  # [N, W]
     cache: KVCache
+
+    @property
+    def longest(self) -> int:
+        """Rows of the longest segment."""
+        return max(end - start for start, end in pairwise(self.starts))
+
+    @property
+    def span(self) -> int:
+        """Tokens of the longest sequence, its new rows included."""
+        sizes = (end - start for start, end in pairwise(self.starts))
+        return max(context + size for context, size in zip(self.contexts, sizes, strict=True))
 
 
 def chain(sequence: CachedSequence, tokens: Sequence[int], *, wanted: bool) -> Segment:
@@ -64,40 +76,28 @@ def chain_and_tree(sequence: CachedSequence, pending: Sequence[int], tree: Token
 
 def plan(cache: KVCache, segments: Sequence[Segment]) -> ForwardPlan:
     """Lay the segments out as one pass.  Their rows' places must be reserved in the cache."""
-    device = cache.kv.device
-    starts = np.cumsum([0, *(len(segment) for segment in segments)])
+    starts = list(accumulate(map(len, segments), initial=0))
+    tokens: list[int] = []
     slots: list[int] = []
     positions: list[int] = []
     wanted: list[int] = []
-    for start, segment in zip(starts.tolist(), segments, strict=False):
+    for start, segment in zip(starts, segments, strict=False):
         end = segment.sequence.length
+        tokens += segment.tokens
         slots += cache.slots(segment.sequence, end, len(segment))
         positions += [end + depth for depth in _depths(segment.parents)]
         wanted += [start + row for row in segment.wanted]
-    batch = TreeBatch(
-        starts=torch.tensor(starts, dtype=torch.int32, device=device),
-        contexts=_int32([segment.sequence.length for segment in segments], device),
-        pages=_page_table(segments, device),
-        page_size=cache.page_size,
-        ancestors=torch.from_numpy(_ancestors(segments, int(starts[-1]))).to(device),
-        positions=_int32(positions, device),
-        max_rows=max(len(segment) for segment in segments),
-        max_total=max(segment.sequence.length + len(segment) for segment in segments),
-    )
     return ForwardPlan(
-        tokens=torch.tensor(
-            [token for segment in segments for token in segment.tokens], device=device
-        ),
-        positions=torch.tensor(positions, device=device),
-        slots=torch.tensor(slots, device=device),
-        wanted=torch.tensor(wanted, dtype=torch.int64, device=device),
-        attention=plan_attention(batch, dtype=cache.kv.dtype),
+        tokens=tokens,
+        positions=positions,
+        slots=slots,
+        wanted=wanted,
+        starts=starts,
+        contexts=[segment.sequence.length for segment in segments],
+        pages=[segment.sequence.pages for segment in segments],
+        ancestors=_ancestors(segments, starts[-1]),
         cache=cache,
     )
-
-
-def _int32(values: list[int], device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=torch.int32, device=device)
 
 
 def _depths(parents: Sequence[int]) -> list[int]:
@@ -105,16 +105,6 @@ def _depths(parents: Sequence[int]) -> list[int]:
     for parent in parents:
         depths.append(depths[parent] + 1 if parent >= 0 else 0)
     return depths
-
-
-def _page_table(segments: Sequence[Segment], device: torch.device) -> Tensor:
-    """Return the pages of each sequence, [B, P], short ones padded with page 0."""
-    longest = max(len(segment.sequence.pages) for segment in segments)
-    rows = [
-        segment.sequence.pages + [0] * (longest - len(segment.sequence.pages))
-        for segment in segments
-    ]
-    return torch.tensor(rows, dtype=torch.int32, device=device)
 
 
 def _ancestors(segments: Sequence[Segment], rows: int) -> NDArray[np.int64]:

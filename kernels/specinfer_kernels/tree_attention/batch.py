@@ -26,6 +26,9 @@ class TreeBatch:
     positions: Tensor  # [N] int32: place in the sequence (context + depth), for sliding windows
     max_rows: int  # of one request: launch sizes need it without asking the device
     max_total: int  # of one request: context + rows
+    # Requests may have no rows, and rows behind starts[-1] belong to nobody and come out as 0:
+    # what a captured graph of fixed sizes needs.
+    padded: bool = False
 
     def __post_init__(self) -> None:
         requests = self.contexts.numel()

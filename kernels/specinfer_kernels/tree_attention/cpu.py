@@ -73,7 +73,7 @@ class CpuPlan:
     @classmethod
     def of(cls, batch: TreeBatch, dtype: torch.dtype) -> "CpuPlan":
         ends = batch.starts.tolist()
-        if ends[0] != 0 or ends[-1] != batch.rows:
+        if ends[0] != 0 or (ends[-1] != batch.rows and not batch.padded):
             raise KernelError(f"starts run from {ends[0]} to {ends[-1]}, not 0 to {batch.rows}")
         return cls(batch, dtype, tiles_of(batch), tree_bias(batch, dtype))
 
@@ -89,7 +89,7 @@ class CpuPlan:
     ) -> Tensor:
         kv_heads = keys.shape[1]
         views = self._views(window, query.shape[1] // kv_heads)
-        out = torch.empty_like(query)
+        out = torch.zeros_like(query) if self.batch.padded else torch.empty_like(query)
         for view in views:
             k_scratch, v_scratch = self._scratch(view, keys)
             q = view.queries(query, kv_heads)
@@ -101,7 +101,7 @@ class CpuPlan:
             else:
                 attended = _softcapped(q, k, v, view.bias, scale, softcap)
             rows = view.rows(attended, query.shape[1])
-            if len(views) == 1 and isinstance(view.target, slice):
+            if len(rows) == len(out) and isinstance(view.target, slice):
                 return rows
             out[view.target] = rows
         return out

@@ -50,7 +50,7 @@ def define(
     window: int | None,
 ) -> Tensor:
     """Return [N, H, D], every operation rounded to the dtype of the arguments."""
-    out = torch.empty_like(query)
+    out = torch.zeros_like(query)
     group = query.shape[1] // keys.shape[1]
     for request in range(batch.requests):
         first, end = batch.starts[request : request + 2].tolist()

@@ -114,8 +114,9 @@ def tiles_of(batch: TreeBatch) -> tuple[Tile, ...]:
 def tree_bias(batch: TreeBatch, dtype: torch.dtype) -> Tensor:
     """Return [N, max_rows]: 0 where a row sees that row of its request, else minus infinity."""
     column = torch.arange(batch.max_rows)
-    bits = batch.ancestors[:, column // WORD] >> (column % WORD) & 1
-    own = torch.arange(batch.rows) - batch.starts[:-1].repeat_interleave(batch.starts.diff())
+    owned = int(batch.starts[-1])
+    bits = batch.ancestors[:owned, column // WORD] >> (column % WORD) & 1
+    own = torch.arange(owned) - batch.starts[:-1].repeat_interleave(batch.starts.diff())
     if bool(bits.gather(1, own[:, None]).eq(0).any()):
         raise KernelError("ancestors: every row must see itself")
     if bool((bits * (column > own[:, None])).any()):
@@ -127,6 +128,8 @@ def _pieces(batch: TreeBatch) -> Iterable[Piece]:
     starts, contexts = batch.starts.tolist(), batch.contexts.tolist()
     for request, context in enumerate(contexts):
         first, rows = starts[request], starts[request + 1] - starts[request]
+        if batch.padded and rows == 0:
+            continue
         if not 1 <= rows <= batch.max_rows or not rows <= context + rows <= batch.max_total:
             limits = f"{batch.max_rows} rows, {batch.max_total} in all"
             raise KernelError(f"request {request}: {rows} rows after {context}; limits {limits}")
