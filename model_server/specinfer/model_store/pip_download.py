@@ -61,7 +61,7 @@ def _run_pip(requirements: Path, total: int, into: Path, progress: Progress) -> 
 
 
 def bytes_under(folder: Path) -> int:
-    """Size of all files; they and their folders come and go while pip works; os.walk passes over those that went."""
+    """Return the size of all files; os.walk passes over folders that pip has just removed."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
