@@ -19,6 +19,7 @@ SOURCES = {
 # Each layer may import itself, the ones above it in this list, and packages from elsewhere.
 LAYERS = [
     ["errors"],
+    ["grammar"],
     ["config", "choices", "token_tree", "text", "sampling", "cost_model", "transfer"],
     ["request"],
     ["warp", "adjust"],

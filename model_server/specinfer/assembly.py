@@ -8,6 +8,7 @@ from specinfer.cost_model import ROWS, CostModel
 from specinfer.draft.depth import DepthPlanner
 from specinfer.draft.drafter import Drafter
 from specinfer.draft.expansion import Expansion
+from specinfer.draft.forced import Forced
 from specinfer.draft.lookup import PromptLookup
 from specinfer.draft.ngram import NGram
 from specinfer.draft.pool import Pool
@@ -30,6 +31,7 @@ def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Specu
     if config.lookup:
         drafters.append(PromptLookup(depth=config.lookup_depth, nodes=config.lookup_nodes))
         drafters.append(NGram(depth=config.lookup_depth, nodes=config.lookup_nodes))
+        drafters.append(Forced())
     return Speculator(llm, cache, Pool(drafters, cost), config.verifier, cost)
 
 

@@ -15,6 +15,8 @@ from specinfer.errors import (
     ParameterError,
 )
 from specinfer.fingerprint import fingerprint
+from specinfer.grammar.compiler import Grammars
+from specinfer.grammar.constraint import Constraint
 from specinfer.llm import CausalLM, resolve_device
 from specinfer.request import Request, Sink
 from specinfer.sampling import SamplingParams
@@ -58,6 +60,9 @@ class Engine:
         self.cache = cache
         self._vocab = speculator.llm.vocab
         self._tokenizer = tokenizer
+        self._grammars = Grammars(
+            tokenizer.definition, vocab=speculator.llm.vocab, eos=tokenizer.eos
+        )
         self._scheduler = Scheduler(
             speculator,
             max_batch=config.max_batch,
@@ -116,6 +121,16 @@ class Engine:
     def decode(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(tokens)
 
+    def prepare(self, params: SamplingParams) -> None:
+        """Compile the grammar, which may take a second, so that `submit` finds it ready.
+
+        Raises ParameterError naming the grammar's field.
+        """
+        self._constraint(params)
+
+    def _constraint(self, params: SamplingParams) -> Constraint | None:
+        return None if params.grammar is None else self._grammars.constraint(params.grammar)
+
     def submit(self, prompt: Sequence[int], params: SamplingParams, sink: Sink) -> Handle:
         """Queue a prompt; `sink` gets its deltas from the engine's thread.
 
@@ -132,6 +147,7 @@ class Engine:
             text=TextStream(self._tokenizer.decode, params.stop),
             eos=self._tokenizer.eos,
             limit=self.max_context,
+            constraint=self._constraint(params),
         )
         with self._work:
             if self._failure is not None or not self.alive:

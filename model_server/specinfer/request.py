@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from specinfer.grammar.constraint import Constraint
 from specinfer.sampling import SamplingParams as SamplingParams
 from specinfer.text import Piece, TextStream
 
@@ -142,6 +143,7 @@ class Request:
     text: TextStream
     eos: frozenset[int]
     limit: int  # tokens that prompt and answer may fill together
+    constraint: Constraint | None = None  # where the answer stands in its grammar
     arrived: float = field(default_factory=time.perf_counter)
     tokens: list[int] = field(init=False)  # prompt and answer
     tally: Tally = field(default_factory=Tally)
@@ -164,6 +166,11 @@ class Request:
             self.limit - len(self.tokens),
         )
 
+    @property
+    def complete(self) -> bool:
+        """Whether the grammar lets nothing follow what has been emitted."""
+        return self.constraint is not None and self.constraint.over
+
     def extend(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> Delta:
         """Append a step's tokens up to the first end of the answer, and say what became visible."""
         pieces: list[Piece] = []
@@ -177,7 +184,7 @@ class Request:
             self.finish_reason = self._end_after()
             if self.finish_reason is not None:
                 break
-        return self._delta(pieces)
+        return self._delta(pieces, self._fault())
 
     def finish(self, reason: FinishReason, error: str | None = None) -> Delta:
         """End the request from outside a step."""
@@ -190,14 +197,25 @@ class Request:
 
     def _end_before(self, token: int) -> FinishReason | None:
         """Tell whether token ends the answer without being part of it."""
+        if self.constraint is not None and self.constraint.problem:
+            return "error"
         if token in self.params.stop_token_ids:
             return "stop"
-        return "eos" if token in self.eos and not self.params.ignore_eos else None
+        if token in self.eos and not self.params.ignore_eos:
+            return "eos"
+        return None if self.constraint is None or self.constraint.advance(token) else "error"
 
     def _end_after(self) -> FinishReason | None:
         if self.text.stopped:
             return "stop"
+        if self.complete:
+            return "eos"
         return "length" if self.room <= 0 else None
+
+    def _fault(self) -> str | None:
+        if self.constraint is None or self.finish_reason != "error":
+            return None
+        return f"grammar: {self.constraint.problem or 'it does not allow the token chosen'}"
 
     def _delta(self, pieces: list[Piece], error: str | None = None) -> Delta:
         over = self.finish_reason is not None

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from specinfer.errors import ParameterError
+from specinfer.grammar.spec import Grammar
 
 MAX_LOGPROBS = 20
 
@@ -16,6 +17,10 @@ class SamplingParams:
     penalties of 0 each change nothing.  The repetition penalty looks at prompt and answer, the
     other two at the answer only.  logprobs asks for each token's log-probability under the LLM
     itself, with so many of the likeliest tokens beside it.
+
+    A grammar wins over all else: bans and biases choose among the tokens it allows, min_new_tokens
+    and ignore_eos do not keep an answer going that has nothing left to say, and where nothing that
+    it allows is left by the rest, all of it is equally likely.
 
     Raises ParameterError naming the field that is out of range.
     """
@@ -36,6 +41,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         limits = {

@@ -177,7 +177,8 @@ class Scheduler:
             return
         before = len(request.tokens)
         delta = request.extend(outcome.tokens, outcome.logprobs)
-        ended = request.finish_reason == "eos"  # a token as well, though not one to show
+        # Its end is a token as well, though not one to show, unless the grammar ended it.
+        ended = request.finish_reason == "eos" and not request.complete
         self._count(job, outcome, len(request.tokens) - before + ended)
         if request.finish_reason is not None:
             delta = request.with_stats(delta)

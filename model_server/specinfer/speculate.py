@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specinfer.adjust import adjust
+from specinfer.adjust import adjust_lazily
 from specinfer.config import Verifier
 from specinfer.cost_model import CostModel
 from specinfer.draft.pool import Pool
@@ -105,7 +105,7 @@ class Speculator:
             return Outcome((), [])
         request, tree = job.request, job.tree
         paths = [tree.tokens_to(node) for node in range(len(tree))]
-        wanted = adjust(rows, request, paths)
+        wanted = adjust_lazily(rows, request, paths)
         accepted, following = verify(tree, wanted, request.params, request.choices, self._verifier)
         tokens = [*(tree.tokens[node] for node in accepted), following]
         if request.params.logprobs is None:

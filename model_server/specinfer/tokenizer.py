@@ -49,6 +49,14 @@ class Tokenizer:
         )
         return text
 
+    def definition(self) -> str:
+        """Return the whole tokenizer in the JSON of `tokenizers`; raises ValueError without one."""
+        backend = getattr(self._inner, "backend_tokenizer", None)
+        if backend is None:
+            raise ValueError("it is not one of the tokenizers library")
+        text: str = backend.to_str()
+        return text
+
     def vocabulary(self) -> dict[str, int]:
         vocabulary: dict[str, int] = self._inner.get_vocab()
         return vocabulary

@@ -27,12 +27,13 @@ def draw_children(
 ) -> None:
     """Add width draws beneath node from the SSM's logits there, row [V].
 
-    Without replacement fewer are drawn where the law has fewer tokens.
+    Without replacement, and greedily, fewer are drawn where the law has fewer tokens.
     """
     if params.greedy:
         best = row.softmax(0).topk(min(width, len(row)))
         for token, share in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-            tree.add(node, token, key=int(share * SHARES))
+            if share > 0:
+                tree.add(node, token, key=int(share * SHARES))
         return
     law = warp(row[None], params)[0]
     gone: tuple[int, ...] = ()

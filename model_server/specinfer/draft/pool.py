@@ -6,6 +6,7 @@ from specinfer.cost_model import CostModel
 from specinfer.draft.acceptance import Acceptance
 from specinfer.draft.budget import pruned, worth_verifying
 from specinfer.draft.drafter import Drafter
+from specinfer.draft.forced import within_grammar
 from specinfer.draft.merge import merge
 from specinfer.request import Request
 from specinfer.token_tree import TokenTree
@@ -32,7 +33,8 @@ class Pool:
         proposals = [drafter.propose(requests) for drafter in self._drafters]
         if not proposals:
             return [TokenTree.rooted_at(request.tokens[-1]) for request in requests]
-        trees = [merge(trees) for trees in zip(*proposals, strict=True)]
+        merged = [merge(trees) for trees in zip(*proposals, strict=True)]
+        trees = [within_grammar(*pair) for pair in zip(requests, merged, strict=True)]
         return trees if self._cost is None else self._within_budget(requests, trees, rows)
 
     def observe(self, request: Request, tree: TokenTree, accepted: list[int]) -> None:

@@ -85,7 +85,8 @@ def write_tokenizer(folder: Path, vocab: int) -> None:
     table = {"<end>": 0} | {chr(ord(" ") + i): i for i in range(1, vocab)}
     tokenizer = Tokenizer(models.WordLevel(table, unk_token="<end>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.decoder = decoders.Fuse()
+    # Grammars are compiled for decoders that tell how bytes are spelt.
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

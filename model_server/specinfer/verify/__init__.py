@@ -1,7 +1,5 @@
 """Token tree verification (paper, section 4.3): which of the speculated tokens stand."""
 
-from torch import Tensor
-
 from specinfer.choices import Choices
 from specinfer.config import Verifier
 from specinfer.sampling import SamplingParams
@@ -14,11 +12,12 @@ from specinfer.verify.traversal import verify_traversal
 
 
 def verify(
-    tree: TokenTree, rows: Tensor, params: SamplingParams, choices: Choices, verifier: Verifier
+    tree: TokenTree, rows: Laws, params: SamplingParams, choices: Choices, verifier: Verifier
 ) -> tuple[list[int], int]:
     """Return the accepted nodes, root excluded, and the token that follows them.
 
-    rows [N, V] are the LLM's logits after each node, float32.  Temperature 0 is always greedy.
+    rows [N, V] are the LLM's logits after each node, float32; a tensor, or anything that gives a
+    node's row when asked.  Temperature 0 is always greedy.
     `auto` is naive for trees of point masses, where the answer to a seed does not depend on the
     drafts, and traversal elsewhere.  How children are drawn goes with the verifier: see
     draws_with_replacement.

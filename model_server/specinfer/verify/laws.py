@@ -13,16 +13,16 @@ from specinfer.warp import warp
 
 
 class Laws(Protocol):
-    """Laws by node; a tensor [N, V] is one."""
+    """Laws, or logits, by node; a tensor [N, V] is one."""
 
     def __getitem__(self, node: int, /) -> Tensor:
-        """Return the law after node, [V]."""
+        """Return those after node, [V]."""
 
 
 class WarpedRows:
     """Rows of logits [N, V], each turned into its law once."""
 
-    def __init__(self, rows: Tensor, params: SamplingParams) -> None:
+    def __init__(self, rows: Laws, params: SamplingParams) -> None:
         self._rows = rows
         self._params = params
         self._laws: dict[int, Tensor] = {}
