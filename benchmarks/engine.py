@@ -89,10 +89,16 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--quantization", default="none")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     args = parser.parse_args()
     model = resolve_model(args.model)
-    common = {"model": model, "dtype": args.dtype, "cache_tokens": 4096}
+    common = {
+        "model": model,
+        "dtype": args.dtype,
+        "quantization": args.quantization,
+        "cache_tokens": 4096,
+    }
     plain = Asker(Engine.load(EngineConfig(**common, lookup=False)))
     tree = Asker(Engine.load(EngineConfig(**common, ssms=tuple(args.ssm), tree=args.tree)))
     print("set    plain/s   tree/s  tok/step  ratio (min-max)  identical")

@@ -27,6 +27,7 @@ LAYERS = [
     ["tree_attention"],
     ["frame"],
     ["llm", "verify"],
+    ["lean"],
     ["draft"],
     ["speculate"],
     ["scheduler"],

@@ -14,6 +14,7 @@ from specinfer.draft.ngram import NGram
 from specinfer.draft.pool import Pool
 from specinfer.errors import ModelFolderError
 from specinfer.kv_cache import KVCache
+from specinfer.lean import load_llm
 from specinfer.llm import CausalLM
 from specinfer.speculate import Speculator
 from specinfer.tokenizer import Tokenizer, has_tokenizer
@@ -42,7 +43,7 @@ def _expansion(
     tokenizer: Tokenizer,
     cost: CostModel | None,
 ) -> Expansion:
-    ssm = CausalLM.load(folder, config.dtype, llm.device)
+    ssm = load_llm(folder, config.dtype, llm.device, config.quantization)
     _check_vocabulary(folder, ssm, llm, tokenizer)
     cache = ssm.new_cache(
         tokens=config.cache_tokens + config.max_batch * config.tree.nodes,

@@ -9,6 +9,7 @@ from specinfer.errors import ConfigError
 
 Verifier = Literal["auto", "naive", "multi_step", "multi_step_wor", "traversal"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization = Literal["none", "int8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class EngineConfig:
     adaptive: bool = True  # verify only what pays for itself by the measured costs
     verifier: Verifier = "auto"
     dtype: DType = "auto"
+    quantization: Quantization = "none"  # of the linears' weights, the SSMs' too
     device: str = "auto"
     max_batch: int = 32
     max_context: int | None = None  # None: the model's own
@@ -84,6 +86,8 @@ class EngineConfig:
                 f"the merged tree may have {nodes} nodes, the limit is {MAX_TREE_NODES}"
             )
         _require("dtype", self.dtype in get_args(DType), self.dtype, f"one of {get_args(DType)}")
+        kinds = get_args(Quantization)
+        _require("quantization", self.quantization in kinds, self.quantization, f"one of {kinds}")
         verifiers = get_args(Verifier)
         _require("verifier", self.verifier in verifiers, self.verifier, f"one of {verifiers}")
         _require("threads", self.threads is None or self.threads >= 1, self.threads, "at least 1")

@@ -17,7 +17,8 @@ from specinfer.errors import (
 from specinfer.fingerprint import fingerprint
 from specinfer.grammar.compiler import Grammars
 from specinfer.grammar.constraint import Constraint
-from specinfer.llm import CausalLM, resolve_device
+from specinfer.lean import load_llm
+from specinfer.llm import resolve_device
 from specinfer.request import Request, Sink
 from specinfer.sampling import SamplingParams
 from specinfer.scheduler import Scheduler
@@ -81,7 +82,7 @@ class Engine:
         if config.threads:
             torch.set_num_threads(config.threads)
         device = resolve_device(config.device)
-        llm = CausalLM.load(config.model, config.dtype, device)
+        llm = load_llm(config.model, config.dtype, device, config.quantization)
         tokenizer = Tokenizer(config.model)
         speculator = assemble(config, llm, tokenizer)
         return cls(
@@ -89,7 +90,7 @@ class Engine:
             tokenizer,
             config,
             model_id=llm.name,
-            revision=fingerprint(config.model, str(llm.dtype)),
+            revision=fingerprint(config.model, f"{llm.dtype} {config.quantization}"),
         )
 
     @property

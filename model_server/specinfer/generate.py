@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from specinfer.config import DType, Verifier
+from specinfer.config import DType, Quantization, Verifier
 from specinfer.errors import SpecInferError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="do not apply the chat template")
     parser.add_argument("--verifier", choices=get_args(Verifier), default="auto")
     parser.add_argument("--dtype", choices=get_args(DType))
+    parser.add_argument("--quantization", choices=get_args(Quantization), default="none")
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--top-k", type=int, default=0)
@@ -83,6 +84,7 @@ def _config(args: argparse.Namespace) -> "EngineConfig":
         ssms=() if args.plain else tuple(args.ssm),
         lookup=not (args.plain or args.no_lookup),
         verifier=args.verifier,
+        quantization=args.quantization,
         **{name: value for name, value in given.items() if value},
     )
 

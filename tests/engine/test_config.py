@@ -36,6 +36,7 @@ def test_the_papers_tree_has_twenty_nodes() -> None:
         ("max_batch", 0),
         ("cache_tokens", -1),
         ("dtype", "int3"),
+        ("quantization", "int3"),
         ("verifier", "guess"),
         ("max_context", 1),
         ("threads", 0),

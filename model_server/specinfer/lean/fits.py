@@ -1,0 +1,29 @@
+"""Which models the lean decoder runs: those whose every feature it knows."""
+
+from pathlib import Path
+
+from transformers import PretrainedConfig
+
+from specinfer.lean.weights import Checkpoint
+
+# Blocks of RMSNorm, rotary attention and a gated SiLU, and nothing else.
+KNOWN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+# Others change their frequencies with the length of the sequence.
+ROPES = frozenset({"default", "linear", "llama3", "yarn"})
+
+
+def misfit(folder: Path, config: PretrainedConfig) -> str | None:
+    """Return why the lean decoder cannot run such a model; None where it can.
+
+    Raises ModelFolderError for a folder without readable weights.
+    """
+    if config.model_type not in KNOWN:
+        return f"models of type {config.model_type}"
+    if config.hidden_act != "silu":
+        return f"the activation {config.hidden_act}"
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    if rope not in ROPES:
+        return f"rotary embeddings of type {rope}"
+    if "model.layers.0.self_attn.q_proj.weight" not in Checkpoint(folder):
+        return "weights under other names"
+    return None

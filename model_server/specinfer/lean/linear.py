@@ -1,0 +1,111 @@
+"""The linears of a decoder: dense, or int8 weights with one activation scale a row.
+
+An int8 row is scaled by its own largest entry and summed in integers, so it comes out bit for
+bit the same whatever else is in the batch; a scale for the whole batch would not do that.
+"""
+
+import warnings
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from specinfer.errors import ConfigError
+
+OPERATOR = "linear_with_input_q_dq_qweight_dq_output_fp32"
+LEVELS = 127  # int8, symmetric
+SMALLEST = 1e-20  # of a row's largest entry: a row of zeros stays one
+
+
+class Linear(Protocol):
+    """x [N, in] -> [N, out]."""
+
+    def __call__(self, x: Tensor, /) -> Tensor: ...
+
+
+MakeLinear = Callable[[Tensor, Tensor | None], Linear]
+
+
+class Dense:
+    """A linear in the type of its weight [out, in]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight, bias
+
+    def __call__(self, x: Tensor, /) -> Tensor:
+        return linear(x, self._weight, self._bias)
+
+
+class Int8:
+    """A linear of packed int8 weights, one scale an output channel; float32 in and out."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Quantize a weight [out, in]; raises ConfigError where torch cannot run it."""
+        self._levels, self._zero = activation_range()
+        self._run = getattr(torch.ops.quantized, OPERATOR).default
+        self._packed = _pack(weight.float(), self._levels)
+        self._bias = None if bias is None else bias.float()
+
+    def __call__(self, x: Tensor, /) -> Tensor:
+        largest = x.abs().amax(1, keepdim=True).clamp_(min=SMALLEST)
+        levels = x * (self._levels / largest)
+        y: Tensor = self._run(levels, 1.0, self._zero, self._packed).mul_(largest)
+        return y if self._bias is None else y.add_(self._bias)
+
+
+class Int8Module(torch.nn.Module):
+    """An Int8 in the place of a torch.nn.Linear, for any number of leading dimensions."""
+
+    def __init__(self, replaced: torch.nn.Linear) -> None:
+        super().__init__()
+        self._linear = Int8(replaced.weight.detach(), replaced.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self._linear(x.flatten(0, -2))
+        return y.view(*x.shape[:-1], y.shape[-1])
+
+
+def quantize_linears(model: torch.nn.Module) -> None:
+    """Replace a float32 model's linears by int8 ones, one after the other."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is torch.nn.Linear:
+                setattr(parent, name, Int8Module(child))
+
+
+def activation_range(
+    engines: Collection[str] = tuple(torch.backends.quantized.supported_engines),
+) -> tuple[int, int]:
+    """Return an activation's levels and the zero point that makes them unsigned.
+
+    Without VNNI the processor adds pairs of products in 16 bits, which 7-bit activations keep
+    from overflowing.  Raises ConfigError where torch has no such operator.
+    """
+    if "fbgemm" not in engines or not hasattr(torch.ops.quantized, OPERATOR):
+        raise ConfigError(f"quantization: int8 needs a build of torch with fbgemm and {OPERATOR}")
+    capable = torch.cpu.get_capabilities()
+    return (127, 128) if capable.get("avx512_vnni") else (63, 64)
+
+
+def _pack(weight: Tensor, levels: int) -> Tensor:
+    """Quantize each output channel; activations' 1 / levels goes into its scale."""
+    scales = weight.abs().amax(1).clamp_(min=SMALLEST) / LEVELS
+    rounded = (weight / scales[:, None]).round_().to(torch.int8)
+    engine = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "fbgemm"
+    try:
+        with warnings.catch_warnings():
+            # torch 2.13 announces the end of qint8 tensors, which its packed operator still takes.
+            warnings.simplefilter("ignore", UserWarning)
+            quantized = torch._make_per_channel_quantized_tensor(
+                rounded,
+                (scales / levels).double(),
+                torch.zeros(len(weight), dtype=torch.int64),
+                0,
+            )
+            packed: Tensor = torch.ops.quantized.linear_prepack(quantized, None)
+    finally:
+        torch.backends.quantized.engine = engine
+    return packed

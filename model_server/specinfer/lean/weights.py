@@ -1,0 +1,49 @@
+"""A checkpoint's tensors by name, read from memory-mapped safetensors one at a time."""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from specinfer.errors import ModelFolderError
+
+INDEX = "model.safetensors.index.json"
+
+
+class Checkpoint:
+    """The tensors of a model folder.  What was read is unmapped once its tensor is dropped."""
+
+    def __init__(self, folder: Path) -> None:
+        """List the names; raises ModelFolderError where there are no safetensors weights."""
+        try:
+            self._files = _files(folder)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise ModelFolderError(f"{folder}: no readable safetensors weights: {error}") from error
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self.find(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def find(self, name: str) -> Tensor | None:
+        """Return a tensor, or None where the checkpoint has no such name."""
+        if name not in self._files:
+            return None
+        with safe_open(self._files[name], "pt") as file:
+            found: Tensor = file.get_tensor(name)
+        return found
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    index = folder / INDEX
+    if index.is_file():
+        names: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
+        return {name: folder / file for name, file in names.items()}
+    single = folder / "model.safetensors"
+    with safe_open(single, "pt") as file:
+        return dict.fromkeys(file.keys(), single)

@@ -1,0 +1,169 @@
+"""The lean decoder against transformers' own classes, and int8 linears against float32 ones."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from specinfer.errors import ConfigError, ModelFolderError
+from specinfer.kv_cache import Commit
+from specinfer.lean import LeanLM, load_llm
+from specinfer.lean.linear import activation_range
+from specinfer.lean.rotary import BLOCK, Rotary
+from specinfer.llm import CausalLM
+from specinfer.tree_attention import Segment, chain, plan
+
+CPU = torch.device("cpu")
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+FITTING: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {"num_key_value_heads": 2}),
+    "llama-biases-tied": (
+        "llama",
+        {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    ),
+    "llama3-rope": ("llama", {"num_key_value_heads": 1, "rope_parameters": LLAMA3}),
+    "wide-heads": ("llama", {"num_key_value_heads": 2, "head_dim": 32}),
+    "mistral-window": ("mistral", {"num_key_value_heads": 2, "sliding_window": 5}),
+    "qwen2": ("qwen2", {"num_key_value_heads": 2}),
+    "qwen2-window": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+    ),
+    "qwen3": ("qwen3", {"num_key_value_heads": 2, "head_dim": 16}),
+}
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "opt": ("opt", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
+    "gelu": ("llama", {"hidden_act": "gelu"}),
+    "dynamic-rope": (
+        "llama",
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+    ),
+}
+
+
+def write(folder: Path, kind: str, settings: dict[str, Any], seed: int = 0) -> Path:
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(
+        kind,
+        **{
+            "vocab_size": 61,
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+            "intermediate_size": 96,
+            "max_position_embeddings": 128,
+            "initializer_range": 0.3,
+            **settings,
+        },
+    )
+    model: Any = AutoModelForCausalLM.from_config(config)
+    for name, values in model.named_parameters():
+        if "norm" in name or name.endswith("bias"):  # ones and zeros would hide a mistake
+            torch.nn.init.normal_(values, 1.0, 0.3)
+    model.save_pretrained(folder)
+    return folder
+
+
+def tree_rows(
+    llm: CausalLM, prompt: Sequence[int], tokens: Sequence[int], parents: Sequence[int]
+) -> Tensor:
+    """Return the logits of a tree behind a prompt."""
+    cache = llm.new_cache(tokens=64, page_size=8)
+    sequence = cache.open([])
+    cache.reserve(sequence, len(prompt) + len(tokens))
+    assert llm.forward(plan(cache, [chain(sequence, prompt, wanted=False)])).shape[0] == 0
+    cache.commit([Commit(sequence, range(len(prompt)), prompt)])
+    return llm.forward(plan(cache, [Segment(sequence, tokens, parents, range(len(tokens)))]))
+
+
+PROMPT = [5, 9, 3, 44, 2, 17, 23, 8, 60, 1, 12]
+TREE = ([7, 4, 4, 30, 11, 2], [-1, 0, 0, 1, 2, 4])
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_logits_are_those_of_transformers_class(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path, *FITTING[name])
+    lean = load_llm(folder, "float32", CPU)
+    assert isinstance(lean, LeanLM)
+    torch.testing.assert_close(
+        tree_rows(lean, PROMPT, *TREE),
+        tree_rows(CausalLM.load(folder, "float32", CPU), PROMPT, *TREE),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_architectures_are_run_by_transformers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    folder = write(tmp_path, *OTHERS[name])
+    with caplog.at_level("INFO"):
+        llm = load_llm(folder, "float32", CPU)
+    assert not isinstance(llm, LeanLM)
+    assert "no lean decoder" in caplog.text
+    expected = tree_rows(CausalLM.load(folder, "float32", CPU), PROMPT, *TREE)
+    assert torch.equal(tree_rows(llm, PROMPT, *TREE), expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-biases-tied", "opt"])
+def test_int8_stays_near_float32(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path, *(FITTING | OTHERS)[name])
+    exact = tree_rows(load_llm(folder, "float32", CPU), PROMPT, *TREE)
+    rough = tree_rows(load_llm(folder, "auto", CPU, "int8"), PROMPT, *TREE)
+    assert (rough - exact).norm() < 0.06 * exact.norm()
+
+
+def test_a_checkpoint_without_a_needed_tensor_is_refused(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = write(tmp_path, *FITTING["llama"])
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelFolderError, match=r"no tensor .*layers\.1\.mlp\.up_proj"):
+        load_llm(folder, "float32", CPU)
+
+
+def test_sharded_weights_are_read(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole", *FITTING["llama"])
+    model: Any = AutoModelForCausalLM.from_pretrained(whole)
+    model.save_pretrained(tmp_path / "shards", max_shard_size="100KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
+    rows = [
+        tree_rows(load_llm(folder, "float32", CPU), PROMPT, *TREE)
+        for folder in (whole, tmp_path / "shards")
+    ]
+    assert torch.equal(*rows)
+
+
+def test_positions_beyond_the_first_block_of_the_rotary_table() -> None:
+    config = AutoConfig.for_model("llama", hidden_size=64, num_attention_heads=4)
+    places = torch.tensor([BLOCK * 2 + 5, 3])
+    cos, sin = Rotary(config, torch.float32)(places)
+    angle = places[:, None, None].float() * 10000.0 ** (-torch.arange(0, 16, 2) / 16)
+    torch.testing.assert_close(cos, angle.cos().repeat(1, 1, 2), rtol=0, atol=2e-4)
+    expected = torch.cat([-angle.sin(), angle.sin()], -1)
+    torch.testing.assert_close(sin, expected, rtol=0, atol=2e-4)
+
+
+def test_int8_on_a_gpu_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="quantization: int8 runs on a CPU"):
+        load_llm(tmp_path, "auto", torch.device("cuda"), "int8")
+
+
+def test_a_torch_without_the_packed_operator_is_named() -> None:
+    with pytest.raises(ConfigError, match="quantization: int8 needs a build of torch"):
+        activation_range(["qnnpack"])
