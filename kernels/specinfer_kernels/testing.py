@@ -73,6 +73,29 @@ def batch_of(
     )
 
 
+def padded(batch: TreeBatch, *, rows: int, requests: int, longest: int, pages: int) -> TreeBatch:
+    """Return the same batch in a larger frame, as a captured graph has it."""
+    last = batch.starts[-1].expand(requests - batch.requests)
+    words = -(-longest // WORD)
+    return TreeBatch(
+        starts=torch.cat([batch.starts, last]),
+        contexts=_grown(batch.contexts, requests),
+        pages=_grown(_grown(batch.pages.T, pages).T, requests).contiguous(),
+        page_size=batch.page_size,
+        ancestors=_grown(_grown(batch.ancestors.T, words).T, rows).contiguous(),
+        positions=_grown(batch.positions, rows),
+        max_rows=longest,
+        max_total=pages * batch.page_size,
+        padded=True,
+    )
+
+
+def _grown(tensor: Tensor, size: int) -> Tensor:
+    """Return the tensor with noughts behind it, so that its first dimension has the size."""
+    more = tensor.new_zeros(size - len(tensor), *tensor.shape[1:])
+    return torch.cat([tensor, more])
+
+
 def depths(parents: Sequence[int]) -> list[int]:
     """Return every row's distance from the root."""
     found: list[int] = []

@@ -1,6 +1,6 @@
 """From a configuration to the parts of an engine: models, caches, drafters, measured costs."""
 
-import time
+import logging
 from pathlib import Path
 
 from specinfer.config import EngineConfig
@@ -12,19 +12,24 @@ from specinfer.draft.forced import Forced
 from specinfer.draft.lookup import PromptLookup
 from specinfer.draft.ngram import NGram
 from specinfer.draft.pool import Pool
-from specinfer.errors import ModelFolderError
+from specinfer.errors import ConfigError, ModelFolderError
+from specinfer.graphs import Buckets, CudaCapture, Graphs, what_waits
 from specinfer.kv_cache import KVCache
 from specinfer.lean import load_llm
 from specinfer.llm import CausalLM
 from specinfer.speculate import Speculator
+from specinfer.stopwatch import Stopwatch
 from specinfer.tokenizer import Tokenizer, has_tokenizer
 from specinfer.tree_attention import Segment, plan
 from specinfer.verify import draws_with_replacement
+
+log = logging.getLogger(__name__)
 
 
 def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Speculator:
     """Build cache and drafters for a loaded LLM; raises ModelFolderError for an unfit SSM."""
     cache = llm.new_cache(tokens=config.cache_tokens, page_size=config.page_size)
+    _capture(config, llm, cache, config.most_nodes)
     cost = _measured(llm, cache) if config.adaptive and config.speculates else None
     drafters: list[Drafter] = [
         _expansion(config, folder, llm, tokenizer, cost) for folder in config.ssms
@@ -49,6 +54,7 @@ def _expansion(
         tokens=config.cache_tokens + config.max_batch * config.tree.nodes,
         page_size=config.page_size,
     )
+    _capture(config, ssm, cache, config.tree.nodes)
     planner = DepthPlanner(config.tree, _measured(ssm, cache), cost) if cost else None
     return Expansion(
         ssm,
@@ -61,6 +67,31 @@ def _expansion(
     )
 
 
+def _capture(config: EngineConfig, model: CausalLM, cache: KVCache, nodes: int) -> None:
+    """Have a model's passes replayed from CUDA graphs, where settings and model allow it."""
+    if config.cuda_graphs == "off":
+        return
+    obstacle = _obstacle(model, cache)
+    if obstacle is None:
+        buckets = Buckets.up_to(
+            segments=config.max_batch, pages=cache.pages, page_size=cache.page_size
+        )
+        model.graphs = Graphs(model, cache, buckets, CudaCapture())
+        model.graphs.warm(nodes + 1)
+    elif config.cuda_graphs == "on":
+        raise ConfigError(f"cuda_graphs: on, but {obstacle}")
+    elif model.device.type == "cuda":
+        log.warning("%s runs without CUDA graphs: %s", model.name, obstacle)
+
+
+def _obstacle(model: CausalLM, cache: KVCache) -> str | None:
+    """Say why a model cannot be captured, if so."""
+    if model.device.type != "cuda":
+        return f"{model.name} is on {model.device.type}"
+    waits = what_waits(model, cache)
+    return f"a pass of {model.name} waits for {', '.join(sorted(waits))}" if waits else None
+
+
 def _measured(model: CausalLM, cache: KVCache) -> CostModel:
     """Time passes of several sizes over an empty context; rows beyond the cache are left out."""
 
@@ -68,10 +99,11 @@ def _measured(model: CausalLM, cache: KVCache) -> CostModel:
         sequence = cache.open([])
         cache.reserve(sequence, rows)
         segment = Segment(sequence, [0] * rows, [-1] * rows, range(rows))
-        started = time.perf_counter()
+        watch = Stopwatch(model.device)
         model.forward(plan(cache, [segment]))
+        watch.stop()
         cache.release(sequence)
-        return (time.perf_counter() - started) * 1e3
+        return watch.milliseconds()
 
     room = cache.pages * cache.page_size
     return CostModel.measured(milliseconds, [rows for rows in ROWS if rows <= room])

@@ -10,6 +10,7 @@ from specinfer.errors import ConfigError
 Verifier = Literal["auto", "naive", "multi_step", "multi_step_wor", "traversal"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["none", "int8"]
+CudaGraphs = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class EngineConfig:
     prefill_rows: int = 512  # prompt tokens a step, all requests together
     queue_limit: int = 128
     threads: int | None = None
+    cuda_graphs: CudaGraphs = "auto"  # on: a model that cannot be captured is an error
 
     def __post_init__(self) -> None:
         for name in (
@@ -80,16 +82,17 @@ class EngineConfig:
             "queue_limit",
         ):
             _require(name, getattr(self, name) >= 1, getattr(self, name), "at least 1")
-        nodes = len(self.ssms) * self.tree.nodes + 2 * self.lookup_nodes * self.lookup
-        if nodes > MAX_TREE_NODES:
+        if self.most_nodes > MAX_TREE_NODES:
             raise ConfigError(
-                f"the merged tree may have {nodes} nodes, the limit is {MAX_TREE_NODES}"
+                f"the merged tree may have {self.most_nodes} nodes, the limit is {MAX_TREE_NODES}"
             )
         _require("dtype", self.dtype in get_args(DType), self.dtype, f"one of {get_args(DType)}")
         kinds = get_args(Quantization)
         _require("quantization", self.quantization in kinds, self.quantization, f"one of {kinds}")
         verifiers = get_args(Verifier)
         _require("verifier", self.verifier in verifiers, self.verifier, f"one of {verifiers}")
+        graphs = get_args(CudaGraphs)
+        _require("cuda_graphs", self.cuda_graphs in graphs, self.cuda_graphs, f"one of {graphs}")
         _require("threads", self.threads is None or self.threads >= 1, self.threads, "at least 1")
         _require(
             "max_context",
@@ -97,6 +100,11 @@ class EngineConfig:
             self.max_context,
             "at least 2",
         )
+
+    @property
+    def most_nodes(self) -> int:
+        """Speculated nodes that the merged tree may have."""
+        return len(self.ssms) * self.tree.nodes + 2 * self.lookup_nodes * self.lookup
 
     @property
     def speculates(self) -> bool:

@@ -18,6 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 from specinfer.config import DType
 from specinfer.errors import ModelFolderError
 from specinfer.frame import Frame, FrameShape, pack
+from specinfer.graphs import Graphs
 from specinfer.kv_cache import KVCache
 from specinfer.tree_attention import ForwardPlan
 from specinfer_kernels import AttentionPlan, plan_attention, tree_attention
@@ -78,6 +79,7 @@ class CausalLM:
 
     def __init__(self, model: torch.nn.Module, name: str) -> None:
         self.name = name
+        self.graphs: Graphs | None = None  # where passes are replayed, see assembly
         self.model = model.eval()
         self.config: PretrainedConfig = model.config  # type: ignore[assignment]
         _check_architecture(self.config, model)
@@ -133,6 +135,8 @@ class CausalLM:
     @torch.inference_mode()
     def forward(self, plan: ForwardPlan) -> Tensor:
         """Run one pass; return the logits of the plan's wanted rows, [R, V] float32."""
+        if self.graphs is not None and (rows := self.graphs.forward(plan)) is not None:
+            return rows
         shape = FrameShape.exactly(plan)
         buffer = pack(plan, shape).to(self.device, non_blocking=True)
         return self.run(Frame.over(buffer, shape), plan.cache).float()

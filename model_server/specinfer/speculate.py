@@ -7,6 +7,7 @@ the accepted paths in the cache.  Prompts that are still being read ride in the 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -18,9 +19,10 @@ from specinfer.draft.pool import Pool
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
 from specinfer.llm import CausalLM
 from specinfer.request import Request, TokenLogprob
+from specinfer.stopwatch import Stopwatch
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import Segment, chain, chain_and_tree, plan
-from specinfer.verify import verify
+from specinfer.verify import Laws, best_of_each, follow_best, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,11 @@ class Speculator:
         """Verify the jobs' trees, whose rows are reserved; None of a job's tokens may be lost."""
         requests = [job.request for job in jobs]
         with _Clock(requests, "verify_ms"):
-            rows = self._forward(jobs)
-            sizes = [len(job.tree) if job.tree else 0 for job in jobs]
-            shares = zip(jobs, torch.split(rows, sizes), strict=True)
-            outcomes = [self._verified(job, own) for job, own in shares]
+            watch = Stopwatch(self.llm.device)
+            rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
+            watch.stop()
+            outcomes = self._verified(jobs, rows)
+            self._learn_cost(jobs, watch)
         with _Clock(requests, "commit_ms"):
             self.cache.commit([_commit(j, o) for j, o in zip(jobs, outcomes, strict=True)])
             for job, outcome in zip(jobs, outcomes, strict=True):
@@ -92,25 +95,49 @@ class Speculator:
                     self.pool.observe(job.request, job.tree, list(outcome.accepted))
         return outcomes
 
-    def _forward(self, jobs: Sequence[Job]) -> Tensor:
-        started = time.perf_counter()
-        rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
+    def _learn_cost(self, jobs: Sequence[Job], watch: Stopwatch) -> None:
         if self._cost is not None and all(job.tree for job in jobs):
-            spent = (time.perf_counter() - started) * 1e3
-            self._cost.observe(sum(job.rows for job in jobs), spent)
-        return rows
+            self._cost.observe(sum(job.rows for job in jobs), watch.milliseconds())
 
-    def _verified(self, job: Job, rows: Tensor) -> Outcome:
-        if job.tree is None:
-            return Outcome((), [])
-        request, tree = job.request, job.tree
-        paths = [tree.tokens_to(node) for node in range(len(tree))]
-        wanted = adjust_lazily(rows, request, paths)
-        accepted, following = verify(tree, wanted, request.params, request.choices, self._verifier)
-        tokens = [*(tree.tokens[node] for node in accepted), following]
-        if request.params.logprobs is None:
-            return Outcome(accepted, tokens)
-        return Outcome(accepted, tokens, _logprobs(rows[[ROOT, *accepted]], tokens, request))
+    def _verified(self, jobs: Sequence[Job], rows: Tensor) -> list[Outcome]:
+        """Decide for each job by its rows of the LLM's logits, [R, V] in all."""
+        own = torch.split(rows, [len(job.tree) if job.tree else 0 for job in jobs])
+        wanted = [_adjusted(job, part) for job, part in zip(jobs, own, strict=True)]
+        best = best_of_each(
+            [part for job, part in zip(jobs, wanted, strict=True) if _is_greedy(part, job)]
+        )
+        outcomes: list[Outcome] = []
+        for job, part, raw in zip(jobs, wanted, own, strict=True):
+            if job.tree is None:
+                outcomes.append(Outcome((), []))
+            elif _is_greedy(part, job):
+                outcomes.append(_outcome(job, raw, follow_best(job.tree, next(best))))
+            else:
+                params, choices = job.request.params, job.request.choices
+                verdict = verify(job.tree, part, params, choices, self._verifier)
+                outcomes.append(_outcome(job, raw, verdict))
+        return outcomes
+
+
+def _adjusted(job: Job, rows: Tensor) -> Laws:
+    if job.tree is None:
+        return rows
+    paths = [job.tree.tokens_to(node) for node in range(len(job.tree))]
+    return adjust_lazily(rows, job.request, paths)
+
+
+def _is_greedy(rows: Laws, job: Job) -> TypeGuard[Tensor]:
+    """Tell whether all rows of a job are there, and only their likeliest tokens matter."""
+    return job.tree is not None and job.request.params.greedy and isinstance(rows, Tensor)
+
+
+def _outcome(job: Job, rows: Tensor, verdict: tuple[list[int], int]) -> Outcome:
+    assert job.tree is not None
+    accepted, following = verdict
+    tokens = [*(job.tree.tokens[node] for node in accepted), following]
+    if job.request.params.logprobs is None:
+        return Outcome(accepted, tokens)
+    return Outcome(accepted, tokens, _logprobs(rows[[ROOT, *accepted]], tokens, job.request))
 
 
 def _logprobs(rows: Tensor, tokens: list[int], request: Request) -> list[TokenLogprob]:

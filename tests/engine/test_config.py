@@ -38,6 +38,7 @@ def test_the_papers_tree_has_twenty_nodes() -> None:
         ("dtype", "int3"),
         ("quantization", "int3"),
         ("verifier", "guess"),
+        ("cuda_graphs", "maybe"),
         ("max_context", 1),
         ("threads", 0),
         ("tree", TreeShape((4, 4, 4, 4))),

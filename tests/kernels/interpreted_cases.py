@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specinfer_kernels import KernelError, TreeBatch, commit_kv, plan_attention, tree_attention
-from specinfer_kernels.testing import Tensors, batch_of, chain, random_tree
+from specinfer_kernels.testing import Tensors, batch_of, chain, padded, random_tree
 from specinfer_kernels.tree_attention.triton import TritonPlan
 
 # name: contexts, rows of each tree, (heads, kv_heads, width), multiprocessors, dtype
@@ -68,6 +68,22 @@ def test_another_branch_changes_no_other_row(generator: torch.Generator) -> None
     tensors = Tensors.random(wider, 2, 1, 64, torch.float32, generator)
     narrow = Tensors(tensors.query[:7], tensors.keys, tensors.values)
     assert torch.equal(attend(wider, tensors)[:7], attend(batch_of([9], [tree]), narrow))
+
+
+@pytest.mark.parametrize("contexts", [[9, 30], [700, 40]], ids=["whole", "split"])
+def test_padding_changes_nothing_and_comes_out_as_nought(
+    contexts: list[int], generator: torch.Generator
+) -> None:
+    batch = make(contexts, [5, 3], generator)
+    tensors = Tensors.random(batch, 2, 1, 64, torch.float32, generator)
+    wider = padded(batch, rows=11, requests=4, longest=8, pages=64)
+    query = torch.cat([tensors.query, torch.full((3, 2, 64), torch.nan)])
+    loose = Tensors(query, tensors.keys, tensors.values)
+    got = tree_attention(
+        *(loose.query, loose.keys, loose.values), TritonPlan(wider, torch.float32, 8), scale=0.125
+    )
+    assert got[8:].eq(0).all()
+    torch.testing.assert_close(got[:8], attend(batch, tensors))
 
 
 @pytest.mark.parametrize(

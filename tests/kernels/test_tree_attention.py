@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specinfer_kernels import KernelError, TreeBatch, plan_attention, tree_attention
-from specinfer_kernels.testing import Tensors, batch_of, chain, random_tree
+from specinfer_kernels.testing import Tensors, batch_of, chain, padded, random_tree
 
 SEVEN = [-1, 0, 0, 1, 1, 2, 3]  # root; children 1, 2; 1 has 3, 4; 2 has 5; 3 has 6
 SEVEN_SEES = """
@@ -101,6 +101,20 @@ def test_a_chain_without_context_is_causal_attention(
     )
     causal = scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.125)
     torch.testing.assert_close(attend(batch, tensors, backend), causal.transpose(0, 1))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("case", BATCHES)
+def test_padding_changes_nothing_and_comes_out_as_nought(
+    case: str, backend: str, generator: torch.Generator
+) -> None:
+    batch = make(*BATCHES[case], generator)
+    tensors = Tensors.random(batch, 4, 2, 16, torch.float64, generator)
+    wider = padded(batch, rows=batch.rows + 5, requests=batch.requests + 3, longest=256, pages=32)
+    query = torch.cat([tensors.query, torch.full((5, 4, 16), torch.nan, dtype=torch.float64)])
+    got = attend(wider, Tensors(query, tensors.keys, tensors.values), backend)
+    assert got[batch.rows :].eq(0).all()
+    torch.testing.assert_close(got[: batch.rows], attend(batch, tensors, backend))
 
 
 def test_siblings_may_swap_places(generator: torch.Generator) -> None:

@@ -197,8 +197,11 @@ def combine_splits(
     split = tl.arange(0, MAX_SPLITS)
     width = tl.arange(0, D_BLOCK)
     lse = tl.load(LSE + at * splits + split, mask=split < splits, other=float("-inf"))
-    weight = tl.exp2(lse - tl.max(lse, 0))
+    top = tl.max(lse, 0)
+    weight = tl.exp2(lse - tl.where(top == float("-inf"), 0.0, top))  # a row of padding: all -inf
     wanted = (lse > float("-inf"))[:, None] & (width < D)[None, :]
     part = PARTIAL + (at * splits + split)[:, None] * D + width[None, :]
-    out = tl.sum(tl.load(part, mask=wanted, other=0.0) * weight[:, None], 0) / tl.sum(weight, 0)
+    total = tl.sum(weight, 0)
+    out = tl.sum(tl.load(part, mask=wanted, other=0.0) * weight[:, None], 0)
+    out = out / tl.where(total > 0, total, 1.0)
     tl.store(OUT + at * D + width, _narrow(out, OUT.dtype.element_ty), mask=width < D)

@@ -44,7 +44,7 @@ class TritonPlan:
             if not pool.is_contiguous():
                 raise KernelError(f"the kernel wants contiguous pools, not strides {pool.stride()}")
         launch = self._launch(query, keys, window)
-        out = torch.empty_like(query)
+        out = torch.zeros_like(query) if self.batch.padded else torch.empty_like(query)
         splits = launch.splits.count
         partial, lse = (out, out) if splits == 1 else self._scratch(query, splits)
         attend_tile[launch.grid](
@@ -102,5 +102,6 @@ class TritonPlan:
         shape = rows, heads, splits, width
         if shape not in self.scratch:
             partial = query.new_empty(shape, dtype=torch.float32)
-            self.scratch[shape] = partial, partial.new_empty(shape[:-1])
+            # Rows of padding weigh nothing: no program ever writes theirs.
+            self.scratch[shape] = partial, partial.new_full(shape[:-1], -torch.inf)
         return self.scratch[shape]

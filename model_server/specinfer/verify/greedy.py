@@ -1,5 +1,8 @@
 """Greedy verification (paper, Algorithm 2: VerifyGreedy)."""
 
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
 from torch import Tensor
 
 from specinfer.token_tree import ROOT, TokenTree
@@ -12,14 +15,32 @@ def verify_greedy(tree: TokenTree, rows: Laws) -> tuple[list[int], int]:
     rows [N, V] are the LLM's logits (or laws) after each node.  Returns the accepted nodes,
     root excluded, and the token that follows them.
     """
-    # One transfer from the device for all nodes, where all rows are there.
-    all_best = rows.argmax(1).tolist() if isinstance(rows, Tensor) else None
+    if isinstance(rows, Tensor):
+        return follow_best(tree, next(best_of_each([rows])))
+    return _follow(tree, lambda node: int(rows[node].argmax()))
+
+
+def best_of_each(parts: Sequence[Tensor]) -> Iterator[list[int]]:
+    """Yield the likeliest token of each row of each part, having waited for a GPU only once."""
+    if parts:
+        tokens: list[int] = torch.cat([part.argmax(1) for part in parts]).tolist()
+        for part in parts:
+            own, tokens = tokens[: len(part)], tokens[len(part) :]
+            yield own
+
+
+def follow_best(tree: TokenTree, best: Sequence[int]) -> tuple[list[int], int]:
+    """Return the verdict when best[n] is the LLM's token after node n."""
+    return _follow(tree, best.__getitem__)
+
+
+def _follow(tree: TokenTree, best: Callable[[int], int]) -> tuple[list[int], int]:
     accepted: list[int] = []
     node = ROOT
     while True:
-        best = int(rows[node].argmax()) if all_best is None else all_best[node]
-        child = tree.child(node, best)
+        token = best(node)
+        child = tree.child(node, token)
         if child is None:
-            return accepted, best
+            return accepted, token
         accepted.append(child)
         node = child
