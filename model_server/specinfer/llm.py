@@ -77,9 +77,10 @@ class Pass:
 class CausalLM:
     """A model and the geometry of the cache it needs."""
 
+    graphs: Graphs | None = None  # where passes are replayed, see assembly
+
     def __init__(self, model: torch.nn.Module, name: str) -> None:
         self.name = name
-        self.graphs: Graphs | None = None  # where passes are replayed, see assembly
         self.model = model.eval()
         self.config: PretrainedConfig = model.config  # type: ignore[assignment]
         _check_architecture(self.config, model)
