@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from specinfer_kernels.errors import KernelError
-from specinfer_kernels.tree_attention.batch import WORD, TreeBatch
+from specinfer_kernels.tree_attention.batch import TreeBatch
 
 ROW_BLOCK = 128  # rows of one call: a chunk's first rows need not read its last keys
 # Costs in units of one row reading one key (2 cores, D=64): a call takes as long as 16k of them,
@@ -113,15 +114,17 @@ def tiles_of(batch: TreeBatch) -> tuple[Tile, ...]:
 
 def tree_bias(batch: TreeBatch, dtype: torch.dtype) -> Tensor:
     """Return [N, max_rows]: 0 where a row sees that row of its request, else minus infinity."""
-    column = torch.arange(batch.max_rows)
-    owned = int(batch.starts[-1])
-    bits = batch.ancestors[:owned, column // WORD] >> (column % WORD) & 1
-    own = torch.arange(owned) - batch.starts[:-1].repeat_interleave(batch.starts.diff())
-    if bool(bits.gather(1, own[:, None]).eq(0).any()):
+    starts = batch.starts.numpy()
+    owned = int(starts[-1])
+    words = batch.ancestors.numpy()[:owned]
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=batch.max_rows, bitorder="little")
+    own = np.arange(owned) - np.repeat(starts[:-1], np.diff(starts))
+    if not bits[np.arange(owned), own].all():
         raise KernelError("ancestors: every row must see itself")
-    if bool((bits * (column > own[:, None])).any()):
+    if (bits * (np.arange(batch.max_rows) > own[:, None])).any():
         raise KernelError("ancestors: a row may not see a later row of its request")
-    return torch.zeros(bits.shape, dtype=dtype).masked_fill_(bits == 0, float("-inf"))
+    hidden = torch.from_numpy(bits == 0)
+    return torch.zeros(bits.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
 
 
 def _pieces(batch: TreeBatch) -> Iterable[Piece]:

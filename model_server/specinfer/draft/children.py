@@ -10,7 +10,7 @@ from torch import Tensor
 from specinfer.choices import Choices
 from specinfer.sampling import SamplingParams
 from specinfer.token_tree import TokenTree
-from specinfer.warp import warp
+from specinfer.warp import best_tokens, warp
 
 SHARES = 10  # steps in which an SSM's own confidence in a token is told apart
 
@@ -30,8 +30,9 @@ def draw_children(
     Without replacement, and greedily, fewer are drawn where the law has fewer tokens.
     """
     if params.greedy:
-        best = row.softmax(0).topk(min(width, len(row)))
-        for token, share in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+        law = row.softmax(0)
+        best = best_tokens(law[None]) if width == 1 else law.topk(min(width, len(law))).indices
+        for token, share in zip(best.tolist(), law[best].tolist(), strict=True):
             if share > 0:
                 tree.add(node, token, key=int(share * SHARES))
         return

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.verify.laws import Laws
+from specinfer.warp import best_tokens
 
 
 def verify_greedy(tree: TokenTree, rows: Laws) -> tuple[list[int], int]:
@@ -17,13 +18,13 @@ def verify_greedy(tree: TokenTree, rows: Laws) -> tuple[list[int], int]:
     """
     if isinstance(rows, Tensor):
         return follow_best(tree, next(best_of_each([rows])))
-    return _follow(tree, lambda node: int(rows[node].argmax()))
+    return _follow(tree, lambda node: int(best_tokens(rows[node][None])))
 
 
 def best_of_each(parts: Sequence[Tensor]) -> Iterator[list[int]]:
     """Yield the likeliest token of each row of each part, having waited for a GPU only once."""
     if parts:
-        tokens: list[int] = torch.cat([part.argmax(1) for part in parts]).tolist()
+        tokens: list[int] = torch.cat([best_tokens(part) for part in parts]).tolist()
         for part in parts:
             own, tokens = tokens[: len(part)], tokens[len(part) :]
             yield own
