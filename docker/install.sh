@@ -8,9 +8,9 @@ target=$1
 folder=$2
 
 case $target in
-  cpu) extras=server,trace index=${TORCH_INDEX-https://download.pytorch.org/whl/cpu} ;;
+  cpu) extras=server,trace,scale index=${TORCH_INDEX-https://download.pytorch.org/whl/cpu} ;;
   # The plain wheel of torch brings the CUDA 13 libraries with it.
-  cuda) extras=server,trace,gpu index= ;;
+  cuda) extras=server,trace,scale,gpu index= ;;
   *) echo "install.sh: no target $target; cpu or cuda" >&2; exit 2 ;;
 esac
 

@@ -62,6 +62,7 @@ class EngineConfig:
     dtype: DType = "auto"
     quantization: Quantization = "none"  # of the linears' weights, the SSMs' too
     device: str = "auto"
+    tensor_parallel: int = 1  # ranks, one a GPU, that share the LLM
     max_batch: int = 32
     max_context: int | None = None  # None: the model's own
     cache_tokens: int = 16384
@@ -80,12 +81,15 @@ class EngineConfig:
             "page_size",
             "prefill_rows",
             "queue_limit",
+            "tensor_parallel",
         ):
             _require(name, getattr(self, name) >= 1, getattr(self, name), "at least 1")
         if self.most_nodes > MAX_TREE_NODES:
             raise ConfigError(
                 f"the merged tree may have {self.most_nodes} nodes, the limit is {MAX_TREE_NODES}"
             )
+        if self.tensor_parallel > 1 and self.quantization != "none":
+            raise ConfigError("tensor_parallel: the shares of a quantized LLM are not supported")
         _require("dtype", self.dtype in get_args(DType), self.dtype, f"one of {get_args(DType)}")
         kinds = get_args(Quantization)
         _require("quantization", self.quantization in kinds, self.quantization, f"one of {kinds}")

@@ -1,7 +1,8 @@
 """The engine: submit a prompt, receive its answer piece by piece from the worker thread."""
 
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,16 +10,11 @@ import torch
 from specinfer.assembly import assemble
 from specinfer.choices import SeededChoices
 from specinfer.config import EngineConfig
-from specinfer.errors import (
-    ContextLengthError,
-    EngineDeadError,
-    ParameterError,
-)
+from specinfer.errors import ConfigError, EngineDeadError
 from specinfer.fingerprint import fingerprint
-from specinfer.grammar.compiler import Grammars
-from specinfer.grammar.constraint import Constraint
+from specinfer.intake import Intake
 from specinfer.lean import load_llm
-from specinfer.llm import resolve_device
+from specinfer.llm import CausalLM, resolve_device
 from specinfer.request import Request, Sink
 from specinfer.sampling import SamplingParams
 from specinfer.scheduler import Scheduler
@@ -38,7 +34,7 @@ class Handle:
         self.request.cancelled = True
 
 
-class Engine:
+class Engine(Intake):
     """An LLM, its drafters and the thread that runs them.  `submit` may be called from anywhere."""
 
     def __init__(
@@ -50,20 +46,14 @@ class Engine:
         model_id: str,
         revision: str,
     ) -> None:
+        llm, cache = speculator.llm, speculator.cache
+        room = min(llm.max_context, cache.pages * cache.page_size)
+        super().__init__(
+            tokenizer, vocab=llm.vocab, max_context=min(room, config.max_context or room)
+        )
         self.model_id = model_id
         self.revision = revision
-        cache = speculator.cache
-        self.max_context = min(
-            speculator.llm.max_context,
-            cache.pages * cache.page_size,
-            config.max_context or speculator.llm.max_context,
-        )
         self.cache = cache
-        self._vocab = speculator.llm.vocab
-        self._tokenizer = tokenizer
-        self._grammars = Grammars(
-            tokenizer.definition, vocab=speculator.llm.vocab, eos=tokenizer.eos
-        )
         self._scheduler = Scheduler(
             speculator,
             max_batch=config.max_batch,
@@ -73,16 +63,24 @@ class Engine:
         self._work = threading.Condition()
         self._closing = False
         self._failure: str | None = None
+        self._step_began: float | None = None
         self._thread = threading.Thread(target=self._serve, name="specinfer-engine", daemon=True)
         self._thread.start()
 
     @classmethod
     def load(cls, config: EngineConfig) -> "Engine":
         """Load all models; takes seconds.  Raises ModelFolderError or ConfigError."""
+        if config.tensor_parallel > 1:
+            raise ConfigError("tensor_parallel: an engine of several ranks is no single process's")
         if config.threads:
             torch.set_num_threads(config.threads)
         device = resolve_device(config.device)
         llm = load_llm(config.model, config.dtype, device, config.quantization)
+        return cls.over(llm, config)
+
+    @classmethod
+    def over(cls, llm: CausalLM, config: EngineConfig) -> "Engine":
+        """Build the rest of an engine around its LLM; raises ModelFolderError or ConfigError."""
         tokenizer = Tokenizer(config.model)
         speculator = assemble(config, llm, tokenizer)
         return cls(
@@ -99,6 +97,17 @@ class Engine:
         return self._thread.is_alive() and not self._closing
 
     @property
+    def failed(self) -> bool:
+        """True once a step has gone wrong, or the engine was closed."""
+        return self._failure is not None
+
+    @property
+    def step_s(self) -> float:
+        """Seconds that the current step has taken so far; 0 between steps."""
+        began = self._step_began
+        return 0.0 if began is None else time.monotonic() - began
+
+    @property
     def running(self) -> int:
         """Requests in the batch."""
         return self._scheduler.running
@@ -108,38 +117,12 @@ class Engine:
         """Requests that wait for a place in the batch."""
         return self._scheduler.queued
 
-    @property
-    def end_tokens(self) -> frozenset[int]:
-        """Token ids that end an answer."""
-        return self._tokenizer.eos
-
-    def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text)
-
-    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        return self._tokenizer.encode_chat(messages)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self._tokenizer.decode(tokens)
-
-    def prepare(self, params: SamplingParams) -> None:
-        """Compile the grammar, which may take a second, so that `submit` finds it ready.
-
-        Raises ParameterError naming the grammar's field.
-        """
-        self._constraint(params)
-
-    def _constraint(self, params: SamplingParams) -> Constraint | None:
-        return None if params.grammar is None else self._grammars.constraint(params.grammar)
-
     def submit(self, prompt: Sequence[int], params: SamplingParams, sink: Sink) -> Handle:
         """Queue a prompt; `sink` gets its deltas from the engine's thread.
 
         Raises ParameterError, ContextLengthError, QueueFullError or EngineDeadError.
         """
-        self._check_tokens(prompt, params)
-        if len(prompt) >= self.max_context:
-            raise ContextLengthError(len(prompt), self.max_context)
+        self.check(prompt, params)
         request = Request(
             prompt=tuple(prompt),
             params=params,
@@ -148,7 +131,7 @@ class Engine:
             text=TextStream(self._tokenizer.decode, params.stop),
             eos=self._tokenizer.eos,
             limit=self.max_context,
-            constraint=self._constraint(params),
+            constraint=self.constraint(params),
         )
         with self._work:
             if self._failure is not None or not self.alive:
@@ -156,22 +139,6 @@ class Engine:
             self._scheduler.add(request)
             self._work.notify()
         return Handle(request)
-
-    def _check_tokens(self, prompt: Sequence[int], params: SamplingParams) -> None:
-        """Refuse ids that have no row: inside a step they would take the whole batch down."""
-        if not prompt:
-            raise ParameterError("prompt", "must not be empty")
-        named = {
-            "prompt": prompt,
-            "logit_bias": params.logit_bias,
-            "stop_token_ids": params.stop_token_ids,
-        }
-        for field, tokens in named.items():
-            for token in tokens:
-                if not 0 <= token < self._vocab:
-                    raise ParameterError(
-                        field, f"token {token} is outside the vocabulary of {self._vocab}"
-                    )
 
     def close(self) -> None:
         """End the worker thread after its current step; unfinished requests end with an error."""
@@ -183,7 +150,9 @@ class Engine:
     def _serve(self) -> None:
         try:
             while self._wait_for_work():
+                self._step_began = time.monotonic()
                 self._scheduler.step()
+                self._step_began = None
             message = "the engine was closed"
         except Exception as error:
             message = f"the engine failed: {type(error).__name__}: {error}"

@@ -13,6 +13,7 @@ from specinfer.errors import SpecInferError
 if TYPE_CHECKING:
     from specinfer.config import EngineConfig
     from specinfer.engine import Engine
+    from specinfer.parallel.remote import RemoteEngine
     from specinfer.request import Delta, SamplingParams, SpeculationStats
 
 HELP = "Answer one prompt with the engine alone and stream it to the terminal."
@@ -35,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verifier", choices=get_args(Verifier), default="auto")
     parser.add_argument("--dtype", choices=get_args(DType))
     parser.add_argument("--quantization", choices=get_args(Quantization), default="none")
+    parser.add_argument(
+        "--tensor-parallel",
+        type=int,
+        default=1,
+        metavar="N",
+        help="share the LLM among N processes, one a GPU",
+    )
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--top-k", type=int, default=0)
@@ -44,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from specinfer.engine import Engine
+    from specinfer.parallel.load import load_engine
 
     params = _params(args)
-    engine = Engine.load(_config(args))
+    engine = load_engine(_config(args))
     try:
         text = sys.stdin.read() if args.prompt == "-" else args.prompt
         prompt = (
@@ -85,11 +93,12 @@ def _config(args: argparse.Namespace) -> "EngineConfig":
         lookup=not (args.plain or args.no_lookup),
         verifier=args.verifier,
         quantization=args.quantization,
+        tensor_parallel=args.tensor_parallel,
         **{name: value for name, value in given.items() if value},
     )
 
 
-def _stream(engine: "Engine", prompt: list[int], params: "SamplingParams") -> None:
+def _stream(engine: "Engine | RemoteEngine", prompt: list[int], params: "SamplingParams") -> None:
     """Print the answer as it comes and a line of figures behind it."""
     deltas: queue.SimpleQueue[Delta] = queue.SimpleQueue()
     started = time.perf_counter()

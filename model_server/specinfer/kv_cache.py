@@ -125,8 +125,13 @@ class KVCache:
             commit.sequence.tokens.extend(commit.tokens)
             self._learn(commit.sequence)
         if source:
-            device = self.kv.device
-            commit_kv(self.kv, send(source, device), send(target, device))
+        if source:
+            self.move(source, target)
+
+    def move(self, source: list[int], target: list[int]) -> None:
+        """Copy keys and values from slots to slots, in all layers."""
+        device = self.kv.device
+        commit_kv(self.kv, send(source, device), send(target, device))
 
     def release(self, sequence: CachedSequence) -> None:
         """Give a sequence's pages back; known ones stay as idle prefixes."""

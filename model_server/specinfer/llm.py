@@ -8,7 +8,7 @@ no transformers Cache and no mask tensor.  LLM and SSMs alike go through here.
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -78,6 +78,7 @@ class CausalLM:
     """A model and the geometry of the cache it needs."""
 
     graphs: Graphs | None = None  # where passes are replayed, see assembly
+    cache_type: type[KVCache] = KVCache
 
     def __init__(self, model: torch.nn.Module, name: str) -> None:
         self.name = name
@@ -86,8 +87,11 @@ class CausalLM:
         _check_architecture(self.config, model)
 
     @classmethod
-    def load(cls, folder: Path, dtype: DType, device: torch.device) -> "CausalLM":
-        """Load a folder with config.json and safetensors weights; raises ModelFolderError."""
+    def load(cls, folder: Path, dtype: DType, device: torch.device, **options: Any) -> Self:
+        """Load a folder with config.json and safetensors weights; raises ModelFolderError.
+
+        Further options are those of transformers' from_pretrained.
+        """
         config = read_config(folder)
         disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
@@ -98,6 +102,7 @@ class CausalLM:
                 attn_implementation=ATTENTION,
                 local_files_only=True,
                 use_safetensors=True,
+                **options,
             )
         except (OSError, ValueError, KeyError) as error:
             raise ModelFolderError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
@@ -112,6 +117,12 @@ class CausalLM:
         return int(self.config.max_position_embeddings)
 
     @property
+    def kv_heads(self) -> int:
+        """Heads whose keys and values this process caches."""
+        heads = getattr(self.config, "num_key_value_heads", None)
+        return int(heads or self.config.num_attention_heads)
+
+    @property
     def dtype(self) -> torch.dtype:
         return next(self.model.parameters()).dtype
 
@@ -122,11 +133,11 @@ class CausalLM:
     def new_cache(self, *, tokens: int, page_size: int) -> KVCache:
         """Return an empty cache for at least the given number of tokens."""
         config = self.config
-        heads = config.num_attention_heads
-        return KVCache(
+        width = getattr(config, "head_dim", None)
+        return self.cache_type(
             layers=config.num_hidden_layers,
-            heads=getattr(config, "num_key_value_heads", None) or heads,
-            width=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            heads=self.kv_heads,
+            width=width or config.hidden_size // config.num_attention_heads,
             pages=-(-tokens // page_size),
             page_size=page_size,
             dtype=self.dtype,

@@ -13,7 +13,8 @@ from specinfer.text import Piece, TextStream
 if TYPE_CHECKING:  # a server that has yet to load its engine starts without torch
     from specinfer.choices import Choices
 
-FinishReason = Literal["length", "eos", "stop", "cancelled", "error"]
+# lost: the process that computed it has died; another is being started.
+FinishReason = Literal["length", "eos", "stop", "cancelled", "error", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ class Delta:
     prompt_tokens: int
     error: str | None = None
     logprobs: tuple[TokenLogprob, ...] = ()  # of `tokens`, where asked for
+
+    @classmethod
+    def end(cls, reason: FinishReason, error: str) -> "Delta":
+        """Return the last delta of a request that no engine knows any more."""
+        return cls("", (), reason, Tally().stats(), 0, error)
 
 
 Sink = Callable[[Delta], None]

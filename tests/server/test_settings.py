@@ -24,6 +24,7 @@ def test_environment_reaches_engine_and_server_in_their_types():
         "SPECINFER_TREE": "1,2",
         "SPECINFER_LOOKUP": "false",
         "SPECINFER_MAX_BATCH": "4",
+        "SPECINFER_TP": "2",
         "SPECINFER_DEADLINE_S": "12.5",
         "SPECINFER_TGI_OBJECT": "1",
     }
@@ -33,6 +34,7 @@ def test_environment_reaches_engine_and_server_in_their_types():
     assert settings.engine.tree == TreeShape((1, 2))
     assert settings.engine.lookup is False
     assert settings.engine.max_batch == 4
+    assert settings.engine.tensor_parallel == 2
     assert settings.server.deadline_s == 12.5
     assert settings.server.tgi_object is True
 

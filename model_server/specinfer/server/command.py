@@ -17,6 +17,12 @@ HELP = "serve the model over HTTP as a SageMaker container does"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, help="model folder (setting: model)")
     parser.add_argument("--ssm", type=Path, action="append", help="folder of a small model; repeat")
+    parser.add_argument(
+        "--tensor-parallel",
+        type=int,
+        metavar="N",
+        help="processes, one a GPU, that share the LLM (setting: tensor_parallel, SPECINFER_TP)",
+    )
     parser.add_argument("--host", help="address to listen on (setting: host)")
     parser.add_argument("--port", type=int, help="port to listen on (setting: port)")
 
@@ -31,6 +37,10 @@ def run(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> in
     check_folder(settings.engine.model)
     for ssm in settings.engine.ssms:
         check_folder(ssm, tokenizer=False)
+    if settings.engine.tensor_parallel > 1:
+        from specinfer.parallel.load import take_place
+
+        take_place(settings.engine, environ)
     # Uvicorn, having shut down, raises the stop signal once more to end by it.
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, lambda *_: sys.exit(0))
@@ -44,6 +54,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> in
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
     ssms = tuple(args.ssm) if args.ssm else None
     given = {"model": args.model, "ssms": ssms, "host": args.host, "port": args.port}
+    given["tensor_parallel"] = args.tensor_parallel
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -13,7 +13,7 @@ from specinfer.errors import (
     SpecInferError,
 )
 from specinfer.request import Delta, SamplingParams
-from specinfer.server.backend import Engine
+from specinfer.server.backend import Engine, restarting
 from specinfer.server.deadline import Cut, Deadline
 from specinfer.server.dialects.common import Answer
 from specinfer.server.errors import RequestError
@@ -58,6 +58,8 @@ class Generation:
             if delta.finish_reason == "error":
                 log.error("the engine failed on a request: %s", delta.error)
                 raise RequestError(500, "generation_failed", "the engine failed on this request")
+            if delta.finish_reason == "lost":
+                raise restarting()
             if delta.finish_reason == "cancelled" and not any(d.tokens for d in self._deltas):
                 raise self._too_late()
             yield delta
@@ -98,7 +100,9 @@ class Generation:
                 async with asyncio.timeout(self._patience()):
                     return await self._queue.get()
             except TimeoutError:
-                self._check_engine()
+                await asyncio.sleep(0)  # an engine's last words come before its end
+                if self._queue.empty():
+                    self._check_engine()
 
     def _patience(self) -> float:
         return POLL_S if self._cut else min(POLL_S, max(self._deadline.remaining(), 0))

@@ -40,9 +40,11 @@ class DrainingServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def build_service(settings: ServerSettings, load: Callable[[], Engine]) -> Service:
+def build_service(
+    settings: ServerSettings, load: Callable[[], Engine], *, replaces: bool = False
+) -> Service:
     """Return a service with the machine's own clocks and randomness."""
-    backend = Backend(load)
+    backend = Backend(load, replaces=replaces)
     meters = Meters()
     meters.watch(backend)
     return Service(
@@ -79,15 +81,19 @@ def _spans(endpoint: str) -> Observer:
 
 def serve(settings: Settings, listener: socket.socket) -> int:
     """Serve until SIGTERM or SIGINT has drained the server; returns the exit status."""
-    service = build_service(settings.server, lambda: load_engine(settings.engine))
+    service = build_service(
+        settings.server,
+        lambda: load_engine(settings.engine),
+        replaces=settings.engine.tensor_parallel > 1,  # its processes can be started again
+    )
     return run_server(service, listener)
 
 
 def load_engine(config: EngineConfig) -> Engine:
     """Load the engine; its import alone takes seconds, so it too happens behind /ping."""
-    from specinfer.engine import Engine
+    from specinfer.parallel.load import load_engine
 
-    return Engine.load(config)
+    return load_engine(config)
 
 
 def run_server(service: Service, listener: socket.socket) -> int:

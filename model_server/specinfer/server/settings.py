@@ -19,6 +19,7 @@ FILE = "specinfer.json"
 MODEL_FOLDER = Path("/opt/ml/model")
 # Read by other parts of the product from the same environment.
 ELSEWHERE = frozenset({"cache", "kernels"})
+SHORT = {"tp": "tensor_parallel"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         if name.startswith(PREFIX)
     }
     return {
-        name: parse(name, text, shown=PREFIX + name.upper())
+        SHORT.get(name, name): parse(SHORT.get(name, name), text, shown=PREFIX + name.upper())
         for name, text in given.items()
         if name not in ELSEWHERE
     }
