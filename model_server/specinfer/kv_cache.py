@@ -125,7 +125,6 @@ class KVCache:
             commit.sequence.tokens.extend(commit.tokens)
             self._learn(commit.sequence)
         if source:
-        if source:
             self.move(source, target)
 
     def move(self, source: list[int], target: list[int]) -> None:

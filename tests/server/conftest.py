@@ -76,12 +76,13 @@ def starter() -> Iterator[Start]:
             engine: FakeEngine | None = None,
             load: Callable[[], Engine] | None = None,
             ready: bool = True,
+            replaces: bool = False,
             observers: tuple[Observer, ...] = (),
             **settings: object,
         ) -> Running:
             engine = engine or FakeEngine()
             chosen = replace(ServerSettings(), **settings)  # type: ignore[arg-type]
-            backend = Backend(load or (lambda: engine))
+            backend = Backend(load or (lambda: engine), replaces=replaces)
             meters = Meters()
             meters.watch(backend)
             service = Service(

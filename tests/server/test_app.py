@@ -154,6 +154,30 @@ def test_an_engine_that_dies_in_silence_is_500(start):
     assert response.json()["code"] == "engine_dead"
 
 
+def test_an_engine_that_can_be_replaced_is_503_until_it_is(start, wait_until):
+    first, second = FakeEngine(lose_at_step=2), FakeEngine()
+    may_load = threading.Event()
+
+    def load(engines=iter((first, second))):
+        engine = next(engines)
+        if engine is second:
+            may_load.wait(10)
+        return engine
+
+    server = start(load=load, replaces=True)
+    answer = server.post(LONG)
+    wait_until(lambda: not first.alive)
+    assert server.client.get("/ping").status_code == 503
+    refused = server.post(LONG)
+    assert answer.status_code == refused.status_code == 503
+    assert answer.json()["code"] == "engine_restarting"
+    assert refused.json()["error"]["code"] == "engine_restarting"
+    assert refused.headers["retry-after"] == "5"
+    may_load.set()
+    wait_until(lambda: server.client.get("/ping").status_code == 200)
+    assert server.post({"inputs": "ab"}).status_code == 200
+
+
 def test_a_caller_that_leaves_stops_the_generation(start, wait_until):
     server = start(FakeEngine(step_s=0.01))
     with pytest.raises(httpx.ReadTimeout):

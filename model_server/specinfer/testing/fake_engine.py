@@ -49,6 +49,7 @@ class FakeEngine:
     step_s: float = 0.0  # how long a step takes
     fail_at_step: int | None = None  # a request that gets so far ends with an error
     die_at_step: int | None = None  # ... or takes the engine with it, without a word
+    lose_at_step: int | None = None  # ... or says, dying, that it was lost
     model_id: str = "fake"
     revision: str = "fake-revision"
     alive: bool = True
@@ -115,6 +116,9 @@ class FakeEngine:
         request = handle.request
         if handle.steps == self.fail_at_step:
             return request.finish("error", "planned failure")
+        if handle.steps == self.lose_at_step:
+            self.alive = False
+            return request.finish("lost", "planned death")
         before = request.emitted
         tokens = list(islice(answer, min(TOKENS_A_STEP, request.room)))
         delta = request.extend(tokens, _logprobs(tokens, request.params.logprobs))
