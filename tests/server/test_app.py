@@ -156,9 +156,9 @@ def test_an_engine_that_dies_in_silence_is_500(start):
 
 def test_an_engine_that_can_be_replaced_is_503_until_it_is(start, wait_until):
     first, second = FakeEngine(lose_at_step=2), FakeEngine()
-    may_load = threading.Event()
+    engines, may_load = iter((first, second)), threading.Event()
 
-    def load(engines=iter((first, second))):
+    def load():
         engine = next(engines)
         if engine is second:
             may_load.wait(10)
