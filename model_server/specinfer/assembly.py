@@ -88,6 +88,8 @@ def _obstacle(model: CausalLM, cache: KVCache) -> str | None:
     """Say why a model cannot be captured, if so."""
     if model.device.type != "cuda":
         return f"{model.name} is on {model.device.type}"
+    if model.uncapturable:
+        return f"{model.name} {model.uncapturable}"
     waits = what_waits(model, cache)
     return f"a pass of {model.name} waits for {', '.join(sorted(waits))}" if waits else None
 

@@ -79,6 +79,7 @@ class CausalLM:
 
     graphs: Graphs | None = None  # where passes are replayed, see assembly
     cache_type: type[KVCache] = KVCache
+    uncapturable: str | None = None  # why its passes cannot become CUDA graphs, if so
 
     def __init__(self, model: torch.nn.Module, name: str) -> None:
         self.name = name

@@ -52,6 +52,7 @@ class ShardedLM(CausalLM):
     """This rank's share of an LLM.  What rank 0 calls, the other ranks do too."""
 
     cache_type = JournalledCache
+    uncapturable = "is shared by several ranks"  # capture would run passes that nobody was told
     group: Group
 
     @classmethod
