@@ -37,7 +37,7 @@ LAYERS = [
     ["engine"],
     ["parallel"],
     ["model_store"],
-    ["generate", "server"],
+    ["generate", "server", "plan"],
     ["local"],
     ["cli"],
 ]

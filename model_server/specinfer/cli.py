@@ -25,6 +25,7 @@ COMMANDS = {
     "local": "specinfer.local.command",
     "serve": "specinfer.server.command",
     "models": "specinfer.model_store.command",
+    "plan": "specinfer.plan.command",
     "package": "specinfer.deploy.commands.package",
     "deploy": "specinfer.deploy.commands.deploy",
     "invoke": "specinfer.deploy.commands.invoke",

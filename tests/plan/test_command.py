@@ -1,0 +1,56 @@
+"""`specinfer plan` as it is typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specinfer.cli import main
+from specinfer.server.settings import known_settings
+
+SMALL = ["plan", "--model", "llama-7b", "--ssm", "llama-68m", "--traffic", "requests=1,seconds=10"]
+
+
+def test_the_table_recommends(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(SMALL) == 0
+    text = capsys.readouterr().out
+    assert "Take the small stack: 1 x ml.g" in text
+    assert "Acceptance 0.60, assumed" in text and "Prices of 2026" in text
+
+
+def test_the_document_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--acceptance", "0.7", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["acceptance"] == {"rate": 0.7, "from": "given"}
+    assert document["recommended"]["stack"] == "small"
+    assert all(row["usd_per_million_tokens"] > 0 for row in document["choices"])
+
+
+def test_what_is_recommended_is_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    main([*SMALL, "--json"])
+    settings = json.loads(capsys.readouterr().out)["recommended"]["settings"]
+    names = {name.removeprefix("SPECINFER_").lower() for name in settings}
+    assert names <= known_settings().keys()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--acceptance", "1"], "acceptance: must be at least 0 and below 1"),
+        (["--instance", "ml.t2.micro"], "no instance type ml.t2.micro"),
+        (["--ssm", "default"], "an SSM must share the LLM's tokenizer"),
+        (["--traffic", "prompt=4000"], "the context of llama-7b holds 2048"),
+    ],
+)
+def test_what_is_impossible_is_one_line(
+    more: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SMALL, *more]) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1
+
+
+def test_this_machine_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--here", "--json", "--traffic", "requests=0.001,seconds=3600"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["choices"]
+    assert row["instance"] == "this machine" and row["usd_per_hour"] is None
