@@ -26,6 +26,7 @@ def commands() -> list[str]:
 MADE = [line for line in commands() if line.startswith("make")]
 GENERATED = [line for line in commands() if "specinfer generate" in line]
 SERVED = [line for line in commands() if "specinfer serve" in line]
+PLANNED = [line for line in commands() if "specinfer plan" in line]
 
 
 def specinfer(line: str, *more: str, limit: float = 300) -> subprocess.CompletedProcess[str]:
@@ -35,7 +36,7 @@ def specinfer(line: str, *more: str, limit: float = 300) -> subprocess.Completed
 
 
 def test_no_command_is_left_out() -> None:
-    assert sorted(MADE + GENERATED + SERVED) == sorted(commands())
+    assert sorted(MADE + GENERATED + SERVED + PLANNED) == sorted(commands())
 
 
 @pytest.mark.parametrize("line", [*MADE, "make run ONCE=1", 'make run PROMPT="x y"'])
@@ -87,3 +88,10 @@ def test_generate_answers_with_the_default_model() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert "tokens a step" in done.stderr
+
+
+@pytest.mark.parametrize("line", PLANNED)
+def test_plan_recommends(line: str) -> None:
+    done = specinfer(line)
+    assert done.returncode == 0, done.stderr
+    assert "instance" in done.stdout

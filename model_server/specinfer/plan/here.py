@@ -3,11 +3,14 @@
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch.nn.functional import linear
 
+from specinfer.config import DType
 from specinfer.plan.machine import USABLE, Device, Machine
 
 SIDE, MATRICES = 1024, 56  # 117 MB in bfloat16: no cache holds them
@@ -52,11 +55,25 @@ def _layer_s(dtype: torch.dtype, clock: Callable[[], float]) -> float:
 
 
 def _small_pass(layers: int, dtype: torch.dtype) -> Callable[[], object]:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    from specinfer.llm import ATTENTION, CausalLM
+    """Return a pass of one row of a Llama, run as the engine runs it."""
+    from specinfer.lean import load_llm
     from specinfer.tree_attention import Segment, plan
 
+    with TemporaryDirectory() as folder:
+        _write_small(Path(folder), layers)
+        llm = load_llm(Path(folder), _name(dtype), torch.device("cpu"), "none")
+    cache = llm.new_cache(tokens=16, page_size=16)
+    sequence = cache.open([])
+    cache.reserve(sequence, 1)
+    planned = plan(cache, [Segment(sequence, [0], [-1], range(1))])
+    return lambda: llm.forward(planned)
+
+
+def _write_small(folder: Path, layers: int) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     config = AutoConfig.for_model(
         "llama",
         vocab_size=SMALL,
@@ -66,9 +83,9 @@ def _small_pass(layers: int, dtype: torch.dtype) -> Callable[[], object]:
         num_attention_heads=2,
     )
     kind: Any = AutoModelForCausalLM
-    llm = CausalLM(kind.from_config(config, dtype=dtype, attn_implementation=ATTENTION), "small")
-    cache = llm.new_cache(tokens=16, page_size=16)
-    sequence = cache.open([])
-    cache.reserve(sequence, 1)
-    planned = plan(cache, [Segment(sequence, [0], [-1], range(1))])
-    return lambda: llm.forward(planned)
+    kind.from_config(config).save_pretrained(folder)
+
+
+def _name(dtype: torch.dtype) -> DType:
+    names: dict[torch.dtype, DType] = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+    return names.get(dtype, "float32")
