@@ -79,6 +79,8 @@ def measure(config: EngineConfig, watch: Stopwatch, batch: int, temperature: flo
         max_batch=batch,
         prefill_rows=config.prefill_rows,
         queue_limit=batch,
+        tree_rows=config.most_nodes,
+        drawn=bool(config.ssms),
     )
     lines = (PROMPTS / "chat.jsonl").read_text().splitlines()
     texts = [json.loads(line)["prompt"] for line in lines]

@@ -36,7 +36,9 @@ def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Specu
     ]
     if config.lookup:
         drafters.append(PromptLookup(depth=config.lookup_depth, nodes=config.lookup_nodes))
-        drafters.append(NGram(depth=config.lookup_depth, nodes=config.lookup_nodes))
+        # Beside an SSM's draws, drafts learnt from traffic would change what a seed answers.
+        seeded = not config.ssms
+        drafters.append(NGram(depth=config.lookup_depth, nodes=config.lookup_nodes, seeded=seeded))
         drafters.append(Forced())
     return Speculator(llm, cache, Pool(drafters, cost), config.verifier, cost)
 
@@ -50,8 +52,10 @@ def _expansion(
 ) -> Expansion:
     ssm = load_llm(folder, config.dtype, llm.device, config.quantization)
     _check_vocabulary(folder, ssm, llm, tokenizer)
+    pages = -(-config.tree.nodes // config.page_size)
     cache = ssm.new_cache(
-        tokens=config.cache_tokens + config.max_batch * config.tree.nodes,
+        # Never short of pages when the LLM's cache is not: each tree may begin a page of its own.
+        tokens=config.cache_tokens + config.max_batch * pages * config.page_size,
         page_size=config.page_size,
     )
     _capture(config, ssm, cache, config.tree.nodes)

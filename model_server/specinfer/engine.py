@@ -59,6 +59,8 @@ class Engine(Intake):
             max_batch=config.max_batch,
             prefill_rows=config.prefill_rows,
             queue_limit=config.queue_limit,
+            tree_rows=config.most_nodes,
+            drawn=bool(config.ssms),
         )
         self._work = threading.Condition()
         self._closing = False

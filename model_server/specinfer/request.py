@@ -38,6 +38,7 @@ class SpeculationStats:
     accepted: int  # speculated nodes that became output
     emitted: int  # tokens those steps produced, each step's own bonus token included
     tree_nodes: int  # nodes verified, roots included
+    plain_steps: int  # steps that verified no speculated node: plain decoding
     queue_ms: float
     prefill_ms: float
     ssm_ms: float
@@ -88,6 +89,7 @@ class Tally:
     steps: int = 0
     emitted: int = 0
     tree_nodes: int = 0
+    plain_steps: int = 0
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
     ssm_ms: float = 0.0
@@ -110,6 +112,7 @@ class Tally:
         self.steps += 1
         self.emitted += emitted
         self.tree_nodes += nodes
+        self.plain_steps += nodes == 1
         self.accepted_nodes += len(accepted)
         self.histogram[len(accepted)] += 1
         for counts, nodes_names in ((self.drafted, drafted), (self.accepted, accepted)):
@@ -123,6 +126,7 @@ class Tally:
             accepted=self.accepted_nodes,
             emitted=self.emitted,
             tree_nodes=self.tree_nodes,
+            plain_steps=self.plain_steps,
             queue_ms=self.queue_ms,
             prefill_ms=self.prefill_ms,
             ssm_ms=self.ssm_ms,
@@ -176,6 +180,11 @@ class Request:
     def complete(self) -> bool:
         """Whether the grammar lets nothing follow what has been emitted."""
         return self.constraint is not None and self.constraint.over
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the answer, sampled, is to come out the same whenever its seed is given."""
+        return self.params.seed is not None and not self.params.greedy
 
     def extend(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> Delta:
         """Append a step's tokens up to the first end of the answer, and say what became visible."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specinfer.draft.low_acceptance import LowAcceptance
 from specinfer.errors import QueueFullError
 from specinfer.kv_cache import CachedSequence, OutOfPagesError
 from specinfer.request import Delta, Request
@@ -32,15 +33,29 @@ class Scheduler:
     """Waiting and running requests.  All methods but `add` belong to the engine's thread."""
 
     def __init__(
-        self, speculator: Speculator, *, max_batch: int, prefill_rows: int, queue_limit: int
+        self,
+        speculator: Speculator,
+        *,
+        max_batch: int,
+        prefill_rows: int,
+        queue_limit: int,
+        tree_rows: int,
+        drawn: bool,
     ) -> None:
+        """Trees have at most tree_rows nodes below the root, drawn ones by a request's own seed.
+
+        A seeded answer depends on drawn trees, so such a request waits rather than go without.
+        """
         self._speculator = speculator
         self._cache = speculator.cache
         self._max_batch = max_batch
         self._prefill_rows = prefill_rows
         self._queue_limit = queue_limit
+        self._tree_rows = tree_rows
+        self._drawn = drawn
         self._waiting: deque[Request] = deque()
         self._running: list[_Running] = []
+        self._watch = LowAcceptance()
 
     @property
     def busy(self) -> bool:
@@ -108,17 +123,29 @@ class Scheduler:
             self._running.append(_Running(request, sequence))
 
     def _jobs(self) -> list[Job]:
-        """Give each running request its rows of this step."""
-        chunks = self._chunks()
-        ready = [entry for entry, chunk in chunks.items() if len(chunk) == len(entry.pending)]
-        rows = sum(len(chunk) for chunk in chunks.values())
-        trees = self._speculator.draft([entry.request for entry in ready], rows)
-        tree_of = dict(zip(ready, trees, strict=True))
-        jobs: list[Job] = []
+        """Give each running request its rows of this step.
+
+        A tree's place is reserved before it is drawn: dropping one for what it has become would
+        bias the answer, and a seeded request's draws cannot be taken back.
+        """
+        chunks, placed = self._chunks(), dict[_Running, int]()
         for entry, chunk in chunks.items():
             if entry in self._running:
-                jobs += self._reserved(entry, chunk, tree_of.get(entry), keep=jobs)
-        return jobs
+                self._place(entry, chunk, placed)
+        asked = [entry for entry, nodes in placed.items() if nodes]
+        rows = sum(len(chunks[entry]) for entry in placed)
+        trees = self._speculator.draft([entry.request for entry in asked], rows)
+        tree_of = dict(zip(asked, trees, strict=True))
+        return [self._job(entry, chunks[entry], tree_of.get(entry)) for entry in placed]
+
+    def _job(self, entry: _Running, chunk: list[int], tree: TokenTree | None) -> Job:
+        """Return the job of a request whose rows are reserved; a bare root where it has no tree."""
+        if len(chunk) < len(entry.pending):
+            return Job(entry.request, entry.sequence, chunk, None)
+        # Only what a grammar forces may be longer than the place it got.
+        if tree is None or not self._fits(entry, len(chunk) + len(tree) - 1):
+            tree = TokenTree.rooted_at(chunk[-1])
+        return Job(entry.request, entry.sequence, chunk, tree)
 
     def _chunks(self) -> dict[_Running, list[int]]:
         """Share prefill_rows out, oldest first; a request at its last token always takes part."""
@@ -132,29 +159,27 @@ class Scheduler:
                 chunks[entry] = chunk
         return chunks
 
-    def _reserved(
-        self, entry: _Running, chunk: list[int], tree: TokenTree | None, keep: Sequence[Job]
-    ) -> list[Job]:
-        """Return the job with its rows reserved; without its tree, or not at all, if need be.
+    def _place(self, entry: _Running, chunk: list[int], placed: dict[_Running, int]) -> None:
+        """Reserve an entry's rows and note how many nodes its tree may have.
 
-        Youngest first, others step back to make place; those with rows in this step do not.
+        Youngest first, others step back to make place; those placed already do not.
         """
-        bare = None if tree is None else TokenTree.rooted_at(chunk[-1])
-        for choice in (tree, bare):
-            job = Job(entry.request, entry.sequence, chunk, choice)
-            if self._fits(job):
-                return [job]
-        fixed = {id(job.request) for job in keep}
-        while (victim := self._running[-1]) is not entry and id(victim.request) not in fixed:
+        most = self._tree_rows if len(chunk) == len(entry.pending) else 0
+        while True:
+            firm = self._drawn and entry.request.repeatable and len(self._running) > 1
+            for nodes in (most,) if firm else (most, 0):
+                if self._fits(entry, len(chunk) + nodes):
+                    placed[entry] = nodes
+                    return
+            victim = self._running[-1]
+            if victim is entry or victim in placed:
+                self._preempt(entry)
+                return
             self._preempt(victim)
-            if self._fits(job):
-                return [job]
-        self._preempt(entry)
-        return []
 
-    def _fits(self, job: Job) -> bool:
+    def _fits(self, entry: _Running, rows: int) -> bool:
         try:
-            self._cache.reserve(job.sequence, job.rows)
+            self._cache.reserve(entry.sequence, rows)
         except OutOfPagesError:
             return False
         return True
@@ -187,11 +212,11 @@ class Scheduler:
 
     def _count(self, job: Job, outcome: Outcome, emitted: int) -> None:
         assert job.tree is not None
+        accepted = [self._names(job.tree, node) for node in outcome.accepted[:emitted]]
+        drafted = [self._names(job.tree, node) for node in range(1, len(job.tree))]
+        self._watch.observe(drafted, accepted)
         job.request.tally.count(
-            nodes=len(job.tree),
-            emitted=emitted,
-            accepted=[self._names(job.tree, node) for node in outcome.accepted[:emitted]],
-            drafted=[self._names(job.tree, node) for node in range(1, len(job.tree))],
+            nodes=len(job.tree), emitted=emitted, accepted=accepted, drafted=drafted
         )
 
     def _names(self, tree: TokenTree, node: int) -> list[str]:

@@ -167,7 +167,9 @@ def answer(
     """Run one request to its end."""
     cache = llm.new_cache(tokens=64, page_size=4)
     speculator = Speculator(llm, cache, Pool(drafters), "auto")
-    scheduler = Scheduler(speculator, max_batch=1, prefill_rows=64, queue_limit=1)
+    scheduler = Scheduler(
+        speculator, max_batch=1, prefill_rows=64, queue_limit=1, tree_rows=24, drawn=True
+    )
     request = Request(
         prompt=PROMPT,
         params=params,

@@ -42,7 +42,9 @@ def emitted(
     """Run one request to its end and leave nothing behind."""
     cache = llm.new_cache(tokens=64, page_size=4)
     speculator = Speculator(llm, cache, Pool(drafters), "auto")
-    scheduler = Scheduler(speculator, max_batch=1, prefill_rows=64, queue_limit=1)
+    scheduler = Scheduler(
+        speculator, max_batch=1, prefill_rows=64, queue_limit=1, tree_rows=24, drawn=True
+    )
     request = Request(
         prompt=PROMPT,
         params=params,

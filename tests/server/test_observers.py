@@ -47,6 +47,7 @@ def test_metrics_equal_the_recount_from_the_answers(start):
     assert page["specinfer_generated_tokens_total"] == 21
     assert page["specinfer_prompt_tokens_total"] == 9
     assert page["specinfer_verify_success_total"] == 6
+    assert page["specinfer_plain_steps_total"] == sum(each["plain_steps"] for each in told) == 0
     assert page["specinfer_requests_total[inputs][ok]"] == 3
     assert page["specinfer_time_to_first_token_seconds_count"] == 3
     assert page["specinfer_inter_token_seconds_count"] == 3 * 4

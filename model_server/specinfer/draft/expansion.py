@@ -96,7 +96,7 @@ class Expansion:
         It sits out beyond its own context, while its cache is full, and when depth is 0.  An
         answer that is to repeat itself from a seed gets the same tree whatever the depth.
         """
-        depth = len(self._shape.widths) if self._repeatable(request) else depth
+        depth = len(self._shape.widths) if request.repeatable else depth
         if depth == 0:
             if request in self._drafts:
                 self._drafts[request].limit = 0  # its tree is an earlier step's: nothing to learn
@@ -119,9 +119,6 @@ class Expansion:
             self.forget(request)
             return None
         return draft
-
-    def _repeatable(self, request: Request) -> bool:
-        return request.params.seed is not None and not request.params.greedy
 
     def _commit_accepted(self, draft: _Draft) -> None:
         """Commit the nodes of the last tree that became output, as far as they were computed.

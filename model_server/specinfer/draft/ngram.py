@@ -23,10 +23,14 @@ class NGram:
 
     name = "ngram"
 
-    def __init__(self, *, depth: int, nodes: int, contexts: int = 200_000) -> None:
+    def __init__(
+        self, *, depth: int, nodes: int, contexts: int = 200_000, seeded: bool = True
+    ) -> None:
+        """Propose to seeded requests only where their answers do not depend on what is drafted."""
         self._depth = depth
         self._nodes = nodes
         self._contexts = contexts
+        self._seeded = seeded
         self._counts: OrderedDict[tuple[int, ...], dict[int, int]] = OrderedDict()
         self._read: dict[Request, int] = {}
 
@@ -65,6 +69,8 @@ class NGram:
         depth = min(self._depth, request.room - 1)
         recent = request.tokens[-LONGEST:]
         heap: list[Growth] = []
+        if request.repeatable and not self._seeded:
+            return tree
         self._push_followers(heap, 1.0, ROOT, recent, depth)
         while heap and len(tree) <= self._nodes:
             share, parent, left, context, key = heapq.heappop(heap)

@@ -69,6 +69,7 @@ class Meters:
             for _ in range(steps):  # the client library takes one observation at a time
                 self._histograms["accepted_per_step"].observe(accepted)
         counters["verify_steps"].inc(stats.steps)
+        counters["plain_steps"].inc(stats.plain_steps)
         counters["accepted_tokens"].inc(stats.accepted)
         self._histograms["queue_seconds"].observe(stats.queue_ms / 1e3)
         for drafter in stats.drafters:
@@ -86,6 +87,7 @@ _COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("prompt_tokens", "Prompt tokens of answered requests.", ()),
     ("generated_tokens", "Tokens generated.", ()),
     ("verify_steps", "LLM steps: one pass over one token tree each.", ()),
+    ("plain_steps", "LLM steps without a drafted token: none was at hand or worth a row.", ()),
     ("verify_success", "LLM steps that accepted a drafted token.", ()),
     ("accepted_tokens", "Drafted tokens that became output.", ()),
     ("drafted_tokens", "Tree nodes proposed, by drafter.", ("ssm",)),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from specinfer.server.dialects.common import Answer
 
 TIMES = ("queue_ms", "prefill_ms", "ssm_ms", "verify_ms", "commit_ms")
-COUNTS = ("steps", "drafted", "accepted", "emitted", "tree_nodes")
+COUNTS = ("steps", "drafted", "accepted", "emitted", "tree_nodes", "plain_steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ def speculation(stats: SpeculationStats) -> dict[str, Any]:
         "accepted": stats.accepted,
         "tokens_per_step": round(stats.tokens_per_step, 3),
         "tree_nodes": stats.tree_nodes,
+        "plain_steps": stats.plain_steps,
         **{name: round(getattr(stats, name), 3) for name in TIMES},
         "ssms": [
             {"name": drafter.name, "drafted": drafter.drafted, "accepted": drafter.accepted}
