@@ -7,7 +7,6 @@ youngest request steps back and is read again later; nothing it has emitted is l
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specinfer.draft.low_acceptance import LowAcceptance
