@@ -12,7 +12,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from specinfer.errors import ConfigError, ModelFolderError
 from specinfer.kv_cache import Commit
 from specinfer.lean import LeanLM, load_llm
+from specinfer.lean.decoder import Decoder
 from specinfer.lean.linear import activation_range
+from specinfer.lean.load import load_decoder
+from specinfer.lean.native import NativeDecoder, Packed, compile_library, unfit
+from specinfer.lean.native.library import CompilerError, find_compiler
+from specinfer.lean.native.run import NEEDS
 from specinfer.lean.rotary import BLOCK, Rotary
 from specinfer.llm import CausalLM
 from specinfer.tree_attention import Segment, chain, plan
@@ -124,6 +129,46 @@ def test_int8_stays_near_float32(tmp_path: Path, name: str) -> None:
     exact = tree_rows(load_llm(folder, "float32", CPU), PROMPT, *TREE)
     rough = tree_rows(load_llm(folder, "auto", CPU, "int8"), PROMPT, *TREE)
     assert (rough - exact).norm() < 0.06 * exact.norm()
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_c_computes_what_the_decoder_of_packed_linears_does(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path, *FITTING[name])
+    native = load_llm(folder, "auto", CPU, "int8")
+    if not isinstance(native, LeanLM) or not isinstance(native.decoder, NativeDecoder):
+        pytest.skip("no AVX-512 VNNI or no C compiler: int8 runs by torch's operators")
+    loaded = load_decoder(folder, native.config, torch.float32, Packed)
+    torch.testing.assert_close(
+        tree_rows(native, PROMPT, *TREE),
+        tree_rows(LeanLM(loaded, native.config, "packed"), PROMPT, *TREE),
+        rtol=0,
+        atol=0.02,  # a level that rounds the other way
+    )
+
+
+def test_without_a_compiler_int8_is_run_by_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    llm = load_llm(write(tmp_path, *FITTING["llama"]), "auto", CPU, "int8")
+    assert isinstance(llm, LeanLM) and isinstance(llm.decoder, Decoder)
+    assert "int8 through torch's operators" in caplog.text
+    exact = tree_rows(load_llm(tmp_path, "float32", CPU), PROMPT, *TREE)
+    assert (tree_rows(llm, PROMPT, *TREE) - exact).norm() < 0.06 * exact.norm()
+
+
+def test_what_decoder_c_cannot_run_is_told() -> None:
+    config = AutoConfig.for_model("llama", hidden_size=60, num_attention_heads=3)
+    assert "has no avx512_vnni" in str(unfit(config, dict.fromkeys(NEEDS[:-1], True)))
+    assert "multiples of 16" in str(unfit(config, dict.fromkeys(NEEDS, True)))
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path) -> None:
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\necho 'decoder.c: bad day' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(CompilerError, match="decoder.c: bad day"):
+        compile_library(find_compiler({"CC": str(broken)}))
 
 
 def test_a_checkpoint_without_a_needed_tensor_is_refused(tmp_path: Path) -> None:

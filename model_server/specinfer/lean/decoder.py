@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from specinfer.frame import Frame
+from specinfer.kv_cache import KVCache
 from specinfer.lean.linear import Linear
 from specinfer.lean.rotary import Rotary, rotate
 from specinfer.llm import Pass
-from specinfer_kernels import tree_attention
+from specinfer_kernels import plan_attention, tree_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,9 @@ class Decoder:
     head: Linear
     dtype: torch.dtype
 
-    def __call__(self, frame: Frame, step: Pass) -> Tensor:
+    def __call__(self, frame: Frame, cache: KVCache) -> Tensor:
         """Return the logits of the frame's wanted rows, [R, V]."""
+        step = Pass(frame.slots, plan_attention(frame.batch, dtype=cache.kv.dtype), cache)
         x = self.embedding[frame.tokens].to(self.dtype)
         turn = self.rotary(frame.positions)
         for block in self.blocks:

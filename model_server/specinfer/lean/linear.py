@@ -49,10 +49,21 @@ class Int8:
         self._bias = None if bias is None else bias.float()
 
     def __call__(self, x: Tensor, /) -> Tensor:
-        largest = x.abs().amax(1, keepdim=True).clamp_(min=SMALLEST)
-        levels = x * (self._levels / largest)
-        y: Tensor = self._run(levels, 1.0, self._zero, self._packed).mul_(largest)
+        rows, scales = quantize_rows(x, self._levels)
+        y: Tensor = self._run(rows, 1.0, self._zero, self._packed).mul_(scales)
         return y if self._bias is None else y.add_(self._bias)
+
+
+def quantize_rows(x: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
+    """Return x [N, in] in levels, not rounded yet, and each row's largest entry, [N, 1]."""
+    largest = x.abs().amax(1, keepdim=True).clamp_(min=SMALLEST)
+    return x * (levels / largest), largest
+
+
+def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a float32 weight's levels, [out, in] int8, and the scale of each output, [out]."""
+    scales = weight.abs().amax(1).clamp_(min=SMALLEST) / LEVELS
+    return (weight / scales[:, None]).round_().to(torch.int8), scales
 
 
 class Int8Module(torch.nn.Module):
@@ -91,8 +102,7 @@ def activation_range(
 
 def _pack(weight: Tensor, levels: int) -> Tensor:
     """Quantize each output channel; activations' 1 / levels goes into its scale."""
-    scales = weight.abs().amax(1).clamp_(min=SMALLEST) / LEVELS
-    rounded = (weight / scales[:, None]).round_().to(torch.int8)
+    rounded, scales = quantize_weight(weight)
     engine = torch.backends.quantized.engine
     torch.backends.quantized.engine = "fbgemm"
     try:

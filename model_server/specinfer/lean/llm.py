@@ -1,6 +1,7 @@
 """A causal language model whose passes the lean decoder runs, and the choice between the two."""
 
 import logging
+import os
 from pathlib import Path
 
 import torch
@@ -15,8 +16,9 @@ from specinfer.lean.decoder import Decoder
 from specinfer.lean.fits import misfit
 from specinfer.lean.linear import Dense, Int8, quantize_linears
 from specinfer.lean.load import load_decoder
-from specinfer.llm import CausalLM, Pass, read_config, resolve_dtype
-from specinfer_kernels import plan_attention
+from specinfer.lean.native import NativeDecoder, Packed, compile_library, unfit
+from specinfer.lean.native.library import CompilerError, find_compiler
+from specinfer.llm import CausalLM, read_config, resolve_dtype
 
 log = logging.getLogger(__name__)
 
@@ -24,22 +26,23 @@ log = logging.getLogger(__name__)
 class LeanLM(CausalLM):
     """A Llama-like model on a CPU, without transformers' modules."""
 
-    def __init__(self, decoder: Decoder, config: PretrainedConfig, name: str) -> None:
+    def __init__(
+        self, decoder: Decoder | NativeDecoder, config: PretrainedConfig, name: str
+    ) -> None:
         self.name = name
         self.config = config
-        self._decoder = decoder
+        self.decoder = decoder
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._decoder.dtype
+        return self.decoder.dtype
 
     @property
     def device(self) -> torch.device:
-        return self._decoder.embedding.device
+        return self.decoder.embedding.device
 
     def run(self, frame: Frame, cache: KVCache) -> Tensor:
-        attention = plan_attention(frame.batch, dtype=cache.kv.dtype)
-        return self._decoder(frame, Pass(frame.slots, attention, cache))
+        return self.decoder(frame, cache)
 
 
 def load_llm(
@@ -58,9 +61,23 @@ def load_llm(
     if reason is not None:
         log.info("%s: run by transformers' own class: no lean decoder for %s", folder, reason)
         return _by_transformers(folder, dtype, device, quantization)
-    make = Dense if quantization == "none" else Int8
-    computed = resolve_dtype(dtype, device) if quantization == "none" else torch.float32
-    return LeanLM(load_decoder(folder, config, computed, make), config, folder.name)
+    if quantization == "none":
+        decoder = load_decoder(folder, config, resolve_dtype(dtype, device), Dense)
+        return LeanLM(decoder, config, folder.name)
+    return LeanLM(_int8(folder, config), config, folder.name)
+
+
+def _int8(folder: Path, config: PretrainedConfig) -> Decoder | NativeDecoder:
+    """Load for decoder.c, or where that cannot be for torch's packed operator."""
+    try:
+        reason = unfit(config, torch.cpu.get_capabilities())
+        library = None if reason else compile_library(find_compiler(os.environ))
+    except CompilerError as error:
+        reason, library = str(error), None
+    if library is None:
+        log.warning("%s: int8 through torch's operators, which is slower: %s", folder, reason)
+        return load_decoder(folder, config, torch.float32, Int8)
+    return NativeDecoder(load_decoder(folder, config, torch.float32, Packed), library)
 
 
 def _by_transformers(

@@ -1,0 +1,386 @@
+/* One pass of a Llama-like decoder with int8 weights, on processors with AVX-512 VNNI.
+ *
+ * Every row is computed by itself: its own scale, integer sums in the linears, and every sum of
+ * floats in an order that depends on the row's own position alone.  So a row's logits are the
+ * same bits alone, in a token tree, or beside other requests.  Contraction is off when this is
+ * compiled, since a compiler may fuse the same expression here and not there.
+ *
+ * Shapes as in specinfer_kernels: N rows, B requests, H query heads, K key/value heads, D head
+ * width, S cache slots.
+ */
+#include <immintrin.h>
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES = 16, GROUP = 32 };
+
+/* Weights [out / GROUP, in / 4, GROUP, 4], the last group padded; shift is 128 * their sum. */
+typedef struct {
+    const int8_t *weight;
+    const float *scale;
+    const int32_t *shift;
+    const float *bias; /* may be null */
+    int64_t out, in;
+} Linear;
+
+typedef struct {
+    const float *before, *between; /* gains of the norms, [hidden] */
+    const float *q_norm, *k_norm;  /* [D], or null */
+    Linear qkv, o, gate_up, down;
+    int64_t window; /* 0: none */
+} Layer;
+
+typedef struct {
+    const Layer *layers;
+    const float *norm;
+    Linear head;
+    int64_t depth, hidden, heads, kv_heads, width, inner;
+    double eps;
+} Model;
+
+typedef struct {
+    float *x;               /* [N, hidden], the embedded tokens; overwritten */
+    float *logits;          /* [R, V] */
+    float *kv;              /* [depth, 2, S, K, D] */
+    const float *cos, *sin; /* [N, D]; sines of the first half are negated */
+    const int64_t *slots;   /* [N] */
+    const int64_t *wanted;  /* [R] */
+    const int64_t *ancestors; /* [N, words] */
+    const int32_t *starts, *contexts, *pages; /* [B + 1], [B], [B, columns] */
+    int64_t rows, wanted_rows, requests, words, columns, page_size, kv_slots, longest, threads;
+} Pass;
+
+typedef struct {
+    uint8_t *levels; /* [N, widest input] */
+    float *scales;   /* [N] */
+    float *y;        /* [N, widest output] */
+    float *seen;     /* [N, H * D] */
+    int32_t *paths;  /* [N, longest]: slots a row sees, by position */
+    int32_t *lengths; /* [N] */
+    float *scores;   /* [threads, longest + LANES] */
+} Work;
+
+static __m512 exp16(__m512 x)
+{
+    const __m512 least = _mm512_set1_ps(-87.0f), most = _mm512_set1_ps(88.0f);
+    x = _mm512_min_ps(_mm512_max_ps(x, least), most);
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.0f / 5040);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 720));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 120));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 24));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 6));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* 1 / sqrt(mean of squares + eps). */
+static float inverse_rms(const float *x, int64_t n, double eps)
+{
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t i = 0; i < n; i += LANES) {
+        __m512 v = _mm512_loadu_ps(x + i);
+        sum = _mm512_fmadd_ps(v, v, sum);
+    }
+    return 1.0f / sqrtf(_mm512_reduce_add_ps(sum) / (float)n + (float)eps);
+}
+
+/* Quantize one row, overwritten, to 255 levels around 128; return the scale of a level. */
+static float quantize(const float *x, int64_t n, uint8_t *levels)
+{
+    __m512 most = _mm512_set1_ps(1e-20f);
+    for (int64_t i = 0; i < n; i += LANES)
+        most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
+    float largest = _mm512_reduce_max_ps(most);
+    const __m512 by = _mm512_set1_ps(127.0f / largest);
+    const __m512i zero = _mm512_set1_epi32(128);
+    for (int64_t i = 0; i < n; i += LANES) {
+        __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), by));
+        _mm_storeu_si128((__m128i *)(levels + i), _mm512_cvtepi32_epi8(_mm512_add_epi32(v, zero)));
+    }
+    return largest / 127.0f;
+}
+
+static float norm_and_quantize(const float *x, const float *gain, int64_t n, double eps,
+                               float *normed, uint8_t *levels)
+{
+    const float by = inverse_rms(x, n, eps);
+    for (int64_t i = 0; i < n; i++)
+        normed[i] = x[i] * by * gain[i];
+    return quantize(normed, n, levels);
+}
+
+/* y [R, out] (+)= levels [R, in] through one group of outputs. */
+static inline __attribute__((always_inline)) void tile(
+    const int R, const Linear *l, int64_t group, const uint8_t *levels, const float *scales,
+    float *y, int64_t stride, int add)
+{
+    const int8_t *w = l->weight + group * GROUP * l->in;
+    __m512i sums[8][2];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++)
+        sums[r][0] = sums[r][1] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < l->in; k += 4, w += 4 * GROUP) {
+        const __m512i a = _mm512_loadu_si512(w), b = _mm512_loadu_si512(w + 64);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) {
+            int32_t four;
+            memcpy(&four, levels + r * l->in + k, 4);
+            const __m512i v = _mm512_set1_epi32(four);
+            sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], v, a);
+            sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], v, b);
+        }
+    }
+    for (int half = 0; half < 2; half++) {
+        const int64_t o = group * GROUP + half * LANES;
+        if (o >= l->out)
+            return;
+        const __mmask16 real = l->out - o >= LANES ? 0xFFFF : (1u << (l->out - o)) - 1;
+        const __m512i shift = _mm512_loadu_si512(l->shift + o);
+        const __m512 scale = _mm512_loadu_ps(l->scale + o);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) {
+            __m512 v = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[r][half], shift));
+            v = _mm512_mul_ps(v, _mm512_mul_ps(scale, _mm512_set1_ps(scales[r])));
+            if (l->bias)
+                v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(real, l->bias + o));
+            float *out = y + r * stride + o;
+            if (add)
+                v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(real, out));
+            _mm512_mask_storeu_ps(out, real, v);
+        }
+    }
+}
+
+/* This thread's share of y [rows, out] = or += the linear of quantized rows. */
+static void apply(const Linear *l, const uint8_t *levels, const float *scales, int64_t rows,
+                  float *y, int64_t stride, int add, int thread, int threads)
+{
+    const int64_t groups = (l->out + GROUP - 1) / GROUP;
+    const int64_t first = groups * thread / threads, end = groups * (thread + 1) / threads;
+    for (int64_t g = first; g < end; g++) {
+        int64_t r = 0;
+        for (; r + 8 <= rows; r += 8)
+            tile(8, l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
+        for (; r + 4 <= rows; r += 4)
+            tile(4, l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
+        for (; r + 2 <= rows; r += 2)
+            tile(2, l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
+        if (r < rows)
+            tile(1, l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
+    }
+}
+
+static void turn(float *x, const float *cos, const float *sin, int64_t width)
+{
+    const int64_t half = width / 2;
+    for (int64_t i = 0; i < half; i++) {
+        const float a = x[i], b = x[i + half];
+        x[i] = a * cos[i] + b * sin[i];
+        x[i + half] = b * cos[i + half] + a * sin[i + half];
+    }
+}
+
+/* Norm, turn and store one row's keys and values; its queries stay in qkv. */
+static void place(const Model *m, const Layer *l, const Pass *p, int64_t row, float *qkv,
+                  float *keys, float *values)
+{
+    const int64_t D = m->width, turned = m->heads + m->kv_heads;
+    for (int64_t h = 0; h < turned; h++) {
+        const float *gain = h < m->heads ? l->q_norm : l->k_norm;
+        float *x = qkv + h * D;
+        if (gain) {
+            const float by = inverse_rms(x, D, m->eps);
+            for (int64_t i = 0; i < D; i++)
+                x[i] = x[i] * by * gain[i];
+        }
+        turn(x, p->cos + row * D, p->sin + row * D, D);
+    }
+    const int64_t size = m->kv_heads * D, slot = p->slots[row];
+    memcpy(keys + slot * size, qkv + m->heads * D, size * sizeof(float));
+    memcpy(values + slot * size, qkv + turned * D, size * sizeof(float));
+}
+
+static float dot(const float *a, const float *b, int64_t n)
+{
+    __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(a), _mm512_loadu_ps(b));
+    for (int64_t i = LANES; i < n; i += LANES)
+        sum = _mm512_fmadd_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i), sum);
+    return _mm512_reduce_add_ps(sum);
+}
+
+/* Softmax of count scores without the division, in place; returns what to divide by. */
+static float weigh(float *scores, int64_t count, float largest)
+{
+    __m512 total = _mm512_setzero_ps();
+    for (int64_t i = 0; i < count; i += LANES) {
+        const __mmask16 real = count - i >= LANES ? 0xFFFF : (1u << (count - i)) - 1;
+        __m512 v = _mm512_maskz_loadu_ps(real, scores + i);
+        v = exp16(_mm512_sub_ps(v, _mm512_set1_ps(largest)));
+        v = _mm512_maskz_mov_ps(real, v);
+        _mm512_storeu_ps(scores + i, v);
+        total = _mm512_add_ps(total, v);
+    }
+    return _mm512_reduce_add_ps(total);
+}
+
+/* One row and query head: out [D] from the cache along the row's path. */
+static void attend(const Model *m, const Layer *l, const float *query, const float *keys,
+                   const float *values, int64_t kv_head, const int32_t *path, int64_t length,
+                   float *scores, float *out)
+{
+    const int64_t D = m->width, size = m->kv_heads * D;
+    const int64_t first = l->window && length > l->window ? length - l->window : 0;
+    const int64_t count = length - first;
+    const float scale = 1.0f / sqrtf((float)D);
+    float largest = -INFINITY;
+    path += first;
+    for (int64_t i = 0; i < count; i++) {
+        scores[i] = dot(query, keys + path[i] * size + kv_head * D, D) * scale;
+        largest = scores[i] > largest ? scores[i] : largest;
+    }
+    const float by = 1.0f / weigh(scores, count, largest);
+    for (int64_t d = 0; d < D; d += 4 * LANES) {
+        const int64_t parts = (D - d) / LANES < 4 ? (D - d) / LANES : 4;
+        __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(),
+                         _mm512_setzero_ps()};
+        for (int64_t i = 0; i < count; i++) {
+            const float *v = values + path[i] * size + kv_head * D + d;
+            const __m512 weight = _mm512_set1_ps(scores[i]);
+            if (parts == 4) {
+                for (int part = 0; part < 4; part++)
+                    sum[part] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(v + part * LANES), sum[part]);
+            } else {
+                for (int64_t part = 0; part < parts; part++)
+                    sum[part] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(v + part * LANES), sum[part]);
+            }
+        }
+        for (int64_t part = 0; part < parts; part++)
+            _mm512_storeu_ps(out + d + part * LANES,
+                             _mm512_mul_ps(sum[part], _mm512_set1_ps(by)));
+    }
+}
+
+/* List the slots that each row sees, in the order of their positions. */
+static void find_paths(const Pass *p, Work *w)
+{
+    for (int64_t b = 0; b < p->requests; b++) {
+        const int64_t context = p->contexts[b];
+        for (int64_t row = p->starts[b]; row < p->starts[b + 1]; row++) {
+            int32_t *path = w->paths + row * p->longest;
+            for (int64_t i = 0; i < context; i++)
+                path[i] = p->pages[b * p->columns + i / p->page_size] * (int32_t)p->page_size
+                          + (int32_t)(i % p->page_size);
+            int64_t length = context;
+            for (int64_t j = 0; j <= row - p->starts[b]; j++)
+                if (p->ancestors[row * p->words + j / 64] >> (j % 64) & 1)
+                    path[length++] = (int32_t)p->slots[p->starts[b] + j];
+            w->lengths[row] = (int32_t)length;
+        }
+    }
+}
+
+static void gate(float *y, int64_t inner)
+{
+    for (int64_t i = 0; i < inner; i += LANES) {
+        const __m512 g = _mm512_loadu_ps(y + i), one = _mm512_set1_ps(1.0f);
+        const __m512 e = exp16(_mm512_sub_ps(_mm512_setzero_ps(), g));
+        const __m512 s = _mm512_div_ps(g, _mm512_add_ps(one, e));
+        _mm512_storeu_ps(y + i, _mm512_mul_ps(s, _mm512_loadu_ps(y + inner + i)));
+    }
+}
+
+static void run_layer(const Model *m, const Layer *l, const Pass *p, Work *w, float *keys,
+                      int64_t wide, int thread, int threads)
+{
+    const int64_t hidden = m->hidden, N = p->rows, D = m->width, seen = m->heads * D;
+    float *values = keys + p->kv_slots * m->kv_heads * D;
+    for (int64_t r = thread; r < N; r += threads)
+        w->scales[r] = norm_and_quantize(p->x + r * hidden, l->before, hidden, m->eps,
+                                         w->y + r * wide, w->levels + r * hidden);
+#pragma omp barrier
+    apply(&l->qkv, w->levels, w->scales, N, w->y, wide, 0, thread, threads);
+#pragma omp barrier
+    for (int64_t r = thread; r < N; r += threads)
+        place(m, l, p, r, w->y + r * wide, keys, values);
+#pragma omp barrier
+    for (int64_t task = thread; task < N * m->heads; task += threads) {
+        const int64_t r = task / m->heads, h = task % m->heads;
+        attend(m, l, w->y + r * wide + h * D, keys, values, h / (m->heads / m->kv_heads),
+               w->paths + r * p->longest, w->lengths[r],
+               w->scores + thread * (p->longest + LANES), w->seen + r * seen + h * D);
+    }
+#pragma omp barrier
+    for (int64_t r = thread; r < N; r += threads)
+        w->scales[r] = quantize(w->seen + r * seen, seen, w->levels + r * seen);
+#pragma omp barrier
+    apply(&l->o, w->levels, w->scales, N, p->x, hidden, 1, thread, threads);
+#pragma omp barrier
+    for (int64_t r = thread; r < N; r += threads)
+        w->scales[r] = norm_and_quantize(p->x + r * hidden, l->between, hidden, m->eps,
+                                         w->y + r * wide, w->levels + r * hidden);
+#pragma omp barrier
+    apply(&l->gate_up, w->levels, w->scales, N, w->y, wide, 0, thread, threads);
+#pragma omp barrier
+    for (int64_t r = thread; r < N; r += threads) {
+        gate(w->y + r * wide, m->inner);
+        w->scales[r] = quantize(w->y + r * wide, m->inner, w->levels + r * m->inner);
+    }
+#pragma omp barrier
+    apply(&l->down, w->levels, w->scales, N, p->x, hidden, 1, thread, threads);
+#pragma omp barrier
+}
+
+static void run_head(const Model *m, const Pass *p, Work *w, int64_t wide, int thread, int threads)
+{
+    for (int64_t r = thread; r < p->wanted_rows; r += threads)
+        w->scales[r] = norm_and_quantize(p->x + p->wanted[r] * m->hidden, m->norm, m->hidden,
+                                         m->eps, w->y + r * wide, w->levels + r * m->hidden);
+#pragma omp barrier
+    apply(&m->head, w->levels, w->scales, p->wanted_rows, p->logits, m->head.out, 0, thread,
+          threads);
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static void *room(int64_t bytes) { return aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64); }
+
+/* Return 0, or 1 where memory ran out. */
+int specinfer_decode(const Model *m, const Pass *p)
+{
+    const int64_t N = p->rows, seen = m->heads * m->width;
+    const int64_t deep = larger(larger(m->hidden, m->inner), seen);
+    const int64_t wide = larger(larger(m->hidden, 2 * m->inner),
+                                (m->heads + 2 * m->kv_heads) * m->width);
+    const int64_t layer_size = 2 * p->kv_slots * m->kv_heads * m->width;
+    Work w = {
+        .levels = room(N * deep),
+        .scales = room(N * 4),
+        .y = room(N * wide * 4),
+        .seen = room(N * seen * 4),
+        .paths = room(N * p->longest * 4),
+        .lengths = room(N * 4),
+        .scores = room(p->threads * (p->longest + LANES) * 4),
+    };
+    const int whole = w.levels && w.scales && w.y && w.seen && w.paths && w.lengths && w.scores;
+    if (whole) {
+        find_paths(p, &w);
+#pragma omp parallel num_threads(p->threads)
+        {
+            const int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+            for (int64_t i = 0; i < m->depth; i++)
+                run_layer(m, &m->layers[i], p, &w, p->kv + i * layer_size, wide, thread, threads);
+            run_head(m, p, &w, wide, thread, threads);
+        }
+    }
+    free(w.levels), free(w.scales), free(w.y), free(w.seen);
+    free(w.paths), free(w.lengths), free(w.scores);
+    return !whole;
+}

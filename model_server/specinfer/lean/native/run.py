@@ -1,0 +1,152 @@
+"""From tensors to decoder.c's structures: one call a pass."""
+
+import ctypes
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from specinfer.frame import Frame
+from specinfer.kv_cache import KVCache
+from specinfer.lean.decoder import Decoder, Norm
+from specinfer.lean.linear import Linear
+from specinfer.lean.native.library import Library
+from specinfer.lean.native.packed import Packed
+
+LANES = 16  # floats in a vector register
+NEEDS = ("avx512_f", "avx512_bw", "avx512_vl", "avx512_dq", "avx512_vnni")
+
+Pointer, Long = ctypes.c_void_p, ctypes.c_int64
+
+
+class _Linear(ctypes.Structure):
+    _fields_ = (
+        *((name, Pointer) for name in ("weight", "scale", "shift", "bias")),
+        ("out", Long),
+        ("inputs", Long),
+    )
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, Pointer) for name in ("before", "between", "q_norm", "k_norm")),
+        *((name, _Linear) for name in ("qkv", "o", "gate_up", "down")),
+        ("window", Long),
+    )
+
+
+class _Model(ctypes.Structure):
+    _fields_ = (
+        ("layers", Pointer),
+        ("norm", Pointer),
+        ("head", _Linear),
+        *((name, Long) for name in ("depth", "hidden", "heads", "kv_heads", "width", "inner")),
+        ("eps", ctypes.c_double),
+    )
+
+
+class _Pass(ctypes.Structure):
+    _fields_ = (
+        *((name, Pointer) for name in ("x", "logits", "kv", "cos", "sin", "slots", "wanted")),
+        *((name, Pointer) for name in ("ancestors", "starts", "contexts", "pages")),
+        *((name, Long) for name in ("rows", "wanted_rows", "requests", "words", "columns")),
+        *((name, Long) for name in ("page_size", "kv_slots", "longest", "threads")),
+    )
+
+
+def unfit(config: PretrainedConfig, capabilities: Mapping[str, object]) -> str | None:
+    """Return why decoder.c cannot run a model of the lean decoder; None where it can."""
+    missing = [name for name in NEEDS if not capabilities.get(name)]
+    if missing:
+        return f"the processor has no {', '.join(missing)}"
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    sizes = (config.hidden_size, config.intermediate_size, width)
+    if any(size % LANES for size in sizes):
+        return f"the widths {sizes} are not all multiples of {LANES}"
+    return None
+
+
+class NativeDecoder:
+    """A decoder whose linears are Packed, run by decoder.c."""
+
+    def __init__(self, decoder: Decoder, library: Library) -> None:
+        self.embedding, self.dtype = decoder.embedding, torch.float32
+        self._decoder = decoder  # the structures point into its tensors
+        first = decoder.blocks[0]
+        self._layers = (_Layer * len(decoder.blocks))()
+        for layer, block in zip(self._layers, decoder.blocks, strict=True):
+            attention = block.attention
+            layer.before, layer.between = _at(block.before.weight), _at(block.between.weight)
+            layer.q_norm, layer.k_norm = _gain(attention.q_norm), _gain(attention.k_norm)
+            layer.qkv, layer.o = _linear(attention.qkv), _linear(attention.out)
+            layer.gate_up, layer.down = _linear(block.gate_up), _linear(block.down)
+            layer.window = attention.window or 0
+        self._model = _Model(
+            layers=ctypes.addressof(self._layers),
+            norm=_at(decoder.norm.weight),
+            head=_linear(decoder.head),
+            depth=len(decoder.blocks),
+            hidden=decoder.embedding.shape[1],
+            heads=first.attention.heads,
+            kv_heads=first.attention.kv_heads,
+            width=first.attention.width,
+            inner=self._layers[0].gate_up.out // 2,
+            eps=first.before.eps,
+        )
+        self._decode = library.specinfer_decode
+
+    def __call__(self, frame: Frame, cache: KVCache) -> Tensor:
+        """Return the logits of the frame's wanted rows, [R, V]."""
+        assert cache.kv.dtype == torch.float32
+        batch = frame.batch
+        x = self.embedding[frame.tokens].to(torch.float32)
+        cos, sin = self._decoder.rotary(frame.positions)
+        logits = torch.empty(len(frame.wanted), self._model.head.out)
+        given = _Pass(
+            x=_at(x),
+            logits=_at(logits),
+            kv=_at(cache.kv),
+            cos=_at(cos),
+            sin=_at(sin),
+            slots=_at(frame.slots),
+            wanted=_at(frame.wanted),
+            ancestors=_at(batch.ancestors),
+            starts=_at(batch.starts),
+            contexts=_at(batch.contexts),
+            pages=_at(batch.pages),
+            rows=len(x),
+            wanted_rows=len(logits),
+            requests=batch.requests,
+            words=batch.ancestors.shape[1],
+            columns=batch.pages.shape[1],
+            page_size=batch.page_size,
+            kv_slots=cache.kv.shape[2],
+            longest=batch.max_total,
+            threads=torch.get_num_threads(),
+        )
+        if self._decode(ctypes.byref(self._model), ctypes.byref(given)):
+            raise MemoryError(f"no memory for a pass of {len(x)} rows")
+        return logits
+
+
+def _at(tensor: Tensor) -> int:
+    assert tensor.is_contiguous()
+    return tensor.data_ptr()
+
+
+def _gain(norm: Norm | None) -> int | None:
+    return None if norm is None else _at(norm.weight)
+
+
+def _linear(linear: Linear) -> _Linear:
+    assert isinstance(linear, Packed)
+    return _Linear(
+        weight=_at(linear.weight),
+        scale=_at(linear.scale),
+        shift=_at(linear.shift),
+        bias=None if linear.bias is None else _at(linear.bias),
+        out=linear.out,
+        inputs=linear.inputs,
+    )
