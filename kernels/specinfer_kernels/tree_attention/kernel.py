@@ -43,9 +43,13 @@ def _scores(q, k, scale, softcap, HAS_CAP: tl.constexpr):
     """Return scores in units of log 2."""
     s = _dot(q, k)
     if HAS_CAP:
-        # tanh by exp2, which goes to its limits without a NaN when exp2 overflows.
-        tanh = 1 - 2 / (tl.exp2(s * (scale / softcap * 2 * LOG2_E)) + 1)
-        return tanh * (softcap * LOG2_E)
+        # tanh by exp2 goes to its limits without a NaN when exp2 overflows; near 0, where 1 - 2 / 2
+        # would lose its digits, by its series, whose next term is 1e-8 of the sum at 1/4.
+        x = s * (scale / softcap)
+        far = 1 - 2 / (tl.exp2(x * (2 * LOG2_E)) + 1)
+        y = x * x
+        near = x * (1 + y * (-1 / 3 + y * (2 / 15 + y * (-17 / 315 + y * (62 / 2835)))))
+        return tl.where(y < 1 / 16, near, far) * (softcap * LOG2_E)
     return s * (scale * LOG2_E)
 
 

@@ -1,0 +1,256 @@
+"""The engine on random weights: what a step is made of, and plain steps against trees.
+
+Random models accept nothing of each other, so the numbers of accepted tokens are replayed: every
+step does all its work, the verdict included, and then keeps as much of the tree as is its turn.
+"""
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from gpu_rig import Rig, wait
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+import specinfer.speculate
+from specinfer.draft.expansion import Expansion
+from specinfer.draft.pool import Pool
+from specinfer.graphs import Buckets, CudaCapture, Graphs, Run
+from specinfer.kv_cache import KVCache
+from specinfer.llm import ATTENTION, CausalLM
+from specinfer.request import Request
+from specinfer.scheduler import Scheduler
+from specinfer.speculate import Job, Outcome, Speculator
+from specinfer.testing.toy import a_request
+from specinfer.token_tree import ROOT
+
+TOKENS_A_STEP = (2.3, 3.2)  # sampled and greedy, the paper's Table 2 at width 3
+PAGE = 16
+PARTS = ("draft", "plan", "forward", "verify", "commit")
+
+
+class Replayed(Speculator):
+    """Keeps as many nodes of each tree as a script says, whatever the LLM thinks of them."""
+
+    script: Iterator[int] | None = None
+
+    def _verified(self, jobs: Sequence[Job], rows: torch.Tensor) -> list[Outcome]:
+        outcomes = super()._verified(jobs, rows)
+        if self.script is None:
+            return outcomes
+        return [self._kept(*pair) for pair in zip(jobs, outcomes, strict=True)]
+
+    def _kept(self, job: Job, outcome: Outcome) -> Outcome:
+        if job.tree is None or len(job.tree) == 1:
+            return outcome
+        node, path = ROOT, list[int]()
+        for _ in range(next(self.script)):
+            if not job.tree.draws[node]:
+                break
+            node = job.tree.draws[node][0].child
+            path.append(node)
+        tokens = [*(job.tree.tokens[node] for node in path), outcome.tokens[-1]]
+        return Outcome(path, tokens)
+
+
+@dataclass(slots=True)
+class Parts:
+    """Seconds by part of a step; the device is waited for at both ends of each."""
+
+    rig: Rig
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            wait(self.rig)
+            started = time.perf_counter()
+            result = call(*args, **kwargs)
+            wait(self.rig)
+            self.seconds[part] += time.perf_counter() - started
+            return result
+
+        return instead
+
+
+@dataclass(slots=True)
+class Bench:
+    """Models made once; every measurement gets caches and a scheduler of its own."""
+
+    rig: Rig
+    llm: CausalLM
+    ssm: CausalLM
+
+    @classmethod
+    def of(cls, rig: Rig) -> "Bench":
+        return cls(rig, _random(rig, rig.llm, 0), _random(rig, rig.ssm, 1))
+
+    def scheduler(self, batch: int, room: int, *, trees: bool, graphs: bool) -> Scheduler:
+        cache = self._cache(self.llm, batch, room, graphs)
+        drafters = [self._expansion(batch, room, graphs)] if trees else []
+        speculator = Replayed(self.llm, cache, Pool(drafters), "auto")
+        return Scheduler(speculator, max_batch=batch, prefill_rows=512, queue_limit=batch)
+
+    def _expansion(self, batch: int, room: int, graphs: bool) -> Expansion:
+        cache = self._cache(self.ssm, batch, room, graphs)
+        return Expansion(self.ssm, cache, self.rig.tree, vocab=self.llm.vocab, prefill_rows=512)
+
+    def _cache(self, model: CausalLM, batch: int, room: int, graphs: bool) -> KVCache:
+        tokens = batch * (self.rig.prompt + room + self.rig.tree.nodes + PAGE)
+        cache = model.new_cache(tokens=tokens, page_size=PAGE)
+        buckets = Buckets.up_to(segments=batch, pages=cache.pages, page_size=PAGE)
+        capture = _eagerly if self.rig.dry else CudaCapture()
+        model.graphs = Graphs(model, cache, buckets, capture) if graphs else None
+        return cache
+
+
+def check_engine(rig: Rig, bench: Bench) -> int:
+    """Small models in float32 must say the same plainly, with trees, and replayed from graphs."""
+    small = {**rig.ssm, "num_hidden_layers": 2}
+    exact = Bench(rig, _random(rig, small, 2, torch.float32), _random(rig, small, 3, torch.float32))
+    answers = {}
+    for trees in (False, True):
+        for graphs in (False, True):
+            scheduler = exact.scheduler(2, 16, trees=trees, graphs=graphs)
+            asked = [_request(rig, seed, 12) for seed in range(2)]
+            _finish(scheduler, asked)
+            answers[trees, graphs] = [request.tokens for request in asked]
+    failures = sum(answer != answers[False, False] for answer in answers.values())
+    print(f"check {'FAILS' if failures else 'ok':5} greedy tokens: plain, trees, graphs, both")
+    return failures
+
+
+def measure_steps(rig: Rig, bench: Bench) -> None:
+    """Print where the time of a step goes, without and with CUDA graphs."""
+    print(f"\nmilliseconds of a step with trees {rig.tree}, prompts of {rig.prompt} tokens")
+    print(f"    B graphs {' '.join(f'{part:>8}' for part in PARTS)}     rest    total")
+    for batch in _that_fit(rig, bench):
+        for graphs in (False, True):
+            print(f"{batch:5} {'on' if graphs else 'off':6} {_step(rig, bench, batch, graphs)}")
+
+
+def _step(rig: Rig, bench: Bench, batch: int, graphs: bool) -> str:
+    scheduler = _prefilled(rig, bench, batch, trees=True, graphs=graphs, replayed=2.3)
+    parts, speculator = Parts(rig), scheduler._speculator
+    plan, commit, forward = specinfer.speculate.plan, speculator.cache.commit, bench.llm.forward
+    specinfer.speculate.plan = parts.timed("plan", plan)
+    speculator.draft = parts.timed("draft", speculator.draft)
+    speculator._verified = parts.timed("verify", speculator._verified)
+    speculator.cache.commit = parts.timed("commit", commit)
+    bench.llm.forward = parts.timed("forward", forward)
+    try:
+        seconds = _steps(rig, scheduler)
+    finally:
+        specinfer.speculate.plan, bench.llm.forward = plan, forward
+    spent = [parts.seconds[part] for part in PARTS]
+    figures = [*spent, seconds - sum(spent), seconds]
+    return " ".join(f"{figure * 1e3 / rig.steps:8.2f}" for figure in figures)
+
+
+def measure_speed(rig: Rig, bench: Bench) -> None:
+    """Print tokens a second, plain and with trees of which a given share is accepted."""
+    columns = " ".join(f"trees at {mean}" for mean in TOKENS_A_STEP)
+    print("\ntokens a second with CUDA graphs; trees keep a replayed number of tokens a step")
+    print(f"    B      plain {columns}   ratios   tokens a step that pay")
+    for batch in _that_fit(rig, bench):
+        plain, one = _speed(rig, bench, batch, None)
+        speeds = [_speed(rig, bench, batch, mean) for mean in TOKENS_A_STEP]
+        ratios = " ".join(f"{speed / plain:.2f}" for speed, _ in speeds)
+        figures = " ".join(f"{speed:12.0f}" for speed, _ in speeds)
+        print(f"{batch:5} {plain:10.0f} {figures} {ratios:>8}   {speeds[0][1] / one:.2f}")
+
+
+def _speed(rig: Rig, bench: Bench, batch: int, mean: float | None) -> tuple[float, float]:
+    """Return tokens a second and seconds a step."""
+    scheduler = _prefilled(
+        rig, bench, batch, trees=mean is not None, graphs=True, replayed=mean or 1.0
+    )
+    asked = [entry.request for entry in scheduler._running]
+    before = sum(len(request.tokens) for request in asked)
+    seconds = _steps(rig, scheduler)
+    return (sum(len(r.tokens) for r in asked) - before) / seconds, seconds / rig.steps
+
+
+def _prefilled(
+    rig: Rig, bench: Bench, batch: int, *, trees: bool, graphs: bool, replayed: float
+) -> Scheduler:
+    """Return a scheduler whose requests have read their prompts and taken the first steps."""
+    room = (2 * rig.steps + batch + 2) * (1 + len(rig.tree.widths))
+    scheduler = bench.scheduler(batch, room, trees=trees, graphs=graphs)
+    scheduler._speculator.script = accepted(replayed, len(rig.tree.widths))
+    for seed in range(batch):
+        scheduler.add(_request(rig, seed, room))
+    while any(not entry.request.emitted for entry in scheduler._running) or scheduler.queued:
+        scheduler.step()
+    for _ in range(rig.steps):
+        scheduler.step()
+    return scheduler
+
+
+def _steps(rig: Rig, scheduler: Scheduler) -> float:
+    """Return the seconds of the timed steps."""
+    wait(rig)
+    started = time.perf_counter()
+    for _ in range(rig.steps):
+        scheduler.step()
+    wait(rig)
+    return time.perf_counter() - started
+
+
+def accepted(mean: float, depth: int) -> Iterator[int]:
+    """Yield accepted nodes whose tokens a step, the LLM's own included, have a mean."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        chance = (low + high) / 2
+        if 1 + sum(chance**d for d in range(1, depth + 1)) < mean:
+            low = chance
+        else:
+            high = chance
+    rng = random.Random(0)
+    while True:
+        count = 0
+        while count < depth and rng.random() < chance:
+            count += 1
+        yield count
+
+
+def _finish(scheduler: Scheduler, asked: list[Request]) -> None:
+    for request in asked:
+        scheduler.add(request)
+    while scheduler.busy:
+        scheduler.step()
+
+
+def _request(rig: Rig, seed: int, room: int) -> Request:
+    rng = random.Random(seed)
+    return a_request([rng.randrange(1, rig.llm["vocab_size"]) for _ in range(rig.prompt)], room)
+
+
+def _that_fit(rig: Rig, bench: Bench) -> Iterator[int]:
+    """Yield the batches whose keys and values the device has room for beside the weights."""
+    for batch in rig.batches:
+        room = rig.prompt + (2 * rig.steps + batch + 2) * (1 + len(rig.tree.widths))
+        token = 2 * rig.llm["num_hidden_layers"] * rig.llm["hidden_size"] * 2
+        wanted = batch * room * token
+        if rig.dry or wanted < 0.7 * torch.cuda.mem_get_info()[0]:
+            yield batch
+        else:
+            print(f"{batch:5} left out: {wanted >> 20} MiB of keys and values")
+
+
+def _random(
+    rig: Rig, shape: dict[str, int], seed: int, dtype: torch.dtype | None = None
+) -> CausalLM:
+    torch.manual_seed(seed)
+    with torch.device(rig.device):
+        model = AutoModelForCausalLM.from_config(
+            LlamaConfig(**shape), dtype=dtype or rig.dtype, attn_implementation=ATTENTION
+        )
+    return CausalLM(model, f"random {shape['hidden_size']}")
+
+
+def _eagerly(run: Run) -> Run:
+    run()
+    return run

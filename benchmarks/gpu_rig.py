@@ -1,0 +1,138 @@
+"""Where the GPU suite runs and how large its cases are: a card, or a dry run on a CPU."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specinfer.config import TreeShape
+
+WARM_UPS = 3
+Heads = tuple[int, int, int]
+Check = tuple[list[int], list[int], Heads, float | None, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """A device and the sizes of everything that is measured on it."""
+
+    device: str
+    heads: Heads  # query heads, key/value heads, width
+    contexts: tuple[int, ...]  # the goals' own first, should time run out
+    rows: tuple[int, ...]
+    requests: tuple[int, ...]
+    checks: tuple[Check, ...]  # contexts, rows, heads, softcap, window
+    flush: int  # bytes written before a timed call
+    copied: int  # bytes of the copy that measures bandwidth
+    llm: dict[str, int]
+    ssm: dict[str, int]
+    dtype: torch.dtype
+    batches: tuple[int, ...]
+    prompt: int  # tokens
+    steps: int  # timed, after as many that are not
+    tree: TreeShape
+    rounds: int  # of each timed call
+
+    @property
+    def dry(self) -> bool:
+        return self.device == "cpu"
+
+
+def shape(vocab: int, hidden: int, inner: int, layers: int, heads: int) -> dict[str, int]:
+    """Return a Llama's configuration."""
+    return {
+        "vocab_size": vocab,
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "max_position_embeddings": 4096,
+    }
+
+
+CARD = Rig(
+    device="cuda",
+    heads=(32, 8, 128),
+    contexts=(4096, 1024, 16384, 512, 32768),
+    rows=(1, 32, 8, 64, 128),
+    requests=(1, 8, 32),
+    checks=(
+        ([37], [1], (32, 32, 64), None, None),
+        ([0, 700, 33], [20, 1, 65], (6, 2, 80), None, None),
+        ([5], [200], (4, 4, 96), None, None),
+        ([4000, 17], [32, 8], (32, 8, 128), None, None),
+        ([900], [64], (28, 4, 128), None, 256),
+        ([2000, 3], [32, 9], (8, 4, 256), 50.0, 1024),
+    ),
+    flush=256 << 20,
+    copied=256 << 20,
+    llm=shape(32000, 4096, 11008, 32, 32),  # LLaMA-7B
+    ssm=shape(32000, 768, 3072, 2, 12),  # LLaMA-68M
+    dtype=torch.bfloat16,
+    batches=(1, 8, 32),
+    prompt=512,
+    steps=20,
+    tree=TreeShape((1, 1, 3, 1, 1, 1, 1, 1)),  # the paper's: 20 nodes
+    rounds=10,
+)
+
+# Every path of the suite, by Triton's interpreter and sizes that it gets through in seconds.
+DRY = Rig(
+    device="cpu",
+    heads=(4, 2, 64),
+    contexts=(16,),
+    rows=(1, 5),
+    requests=(2,),
+    checks=(([9, 0], [5, 1], (4, 2, 64), None, None), ([20], [3], (2, 1, 64), 50.0, 8)),
+    flush=1 << 10,
+    copied=1 << 20,
+    llm=shape(97, 64, 96, 2, 4),
+    ssm=shape(97, 32, 48, 1, 2),
+    dtype=torch.float32,
+    batches=(2,),
+    prompt=4,
+    steps=1,
+    tree=TreeShape((2, 1)),
+    rounds=1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Times calls; a card's cache is flushed before each, as a model's other layers do."""
+
+    flush: Tensor
+    rounds: int
+
+    @classmethod
+    def of(cls, rig: Rig) -> "Clock":
+        return cls(torch.empty(rig.flush, dtype=torch.uint8, device=rig.device), rig.rounds)
+
+    def least(self, call: Callable[[], object]) -> float:
+        """Return the least seconds of some rounds."""
+        for _ in range(min(WARM_UPS, self.rounds)):
+            call()
+        return min(self._once(call) for _ in range(self.rounds))
+
+    def _once(self, call: Callable[[], object]) -> float:
+        self.flush.zero_()
+        if self.flush.device.type == "cpu":
+            started = time.perf_counter()
+            call()
+            return time.perf_counter() - started
+        start = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+
+def wait(rig: Rig) -> None:
+    """Let the device finish."""
+    if not rig.dry:
+        torch.cuda.synchronize()
