@@ -47,7 +47,14 @@ def test_rows_stay_within_twice_the_plain_error(
 
 
 @pytest.mark.parametrize(
-    "rules", [{"softcap": 2.0}, {"softcap": 50.0}, {"window": 5}, {"window": 300}, {"softcap": 5.0, "window": 1}]
+    "rules",
+    [
+        {"softcap": 2.0},
+        {"softcap": 50.0},
+        {"window": 5},
+        {"window": 300},
+        {"softcap": 5.0, "window": 1},
+    ],
 )
 def test_scores_are_capped_and_windows_slide(
     rules: dict[str, float], generator: torch.Generator, within_budget: Callable[..., None]

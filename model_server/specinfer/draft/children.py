@@ -5,6 +5,9 @@ the SSM's law, warped as the LLM's will be, so that verification is exact; the k
 with the SSM's probabilities would not be.
 """
 
+from collections.abc import Iterable
+
+import torch
 from torch import Tensor
 
 from specinfer.choices import Choices
@@ -30,11 +33,7 @@ def draw_children(
     Without replacement, and greedily, fewer are drawn where the law has fewer tokens.
     """
     if params.greedy:
-        law = row.softmax(0)
-        best = best_tokens(law[None]) if width == 1 else law.topk(min(width, len(law))).indices
-        for token, share in zip(best.tolist(), law[best].tolist(), strict=True):
-            if share > 0:
-                tree.add(node, token, key=int(share * SHARES))
+        add_likeliest(tree, node, likeliest(row[None], width)[0])
         return
     law = warp(row[None], params)[0]
     gone: tuple[int, ...] = ()
@@ -51,3 +50,24 @@ def draw_children(
         if left <= 0:
             return
         rest = rest / left
+
+
+def likeliest(rows: Tensor, width: int) -> list[list[tuple[int, float]]]:
+    """Return each row's width likeliest tokens and their probabilities, of logits [R, V].
+
+    One transfer from the device brings them all.
+    """
+    laws = rows.softmax(1)
+    count = min(width, laws.shape[1])
+    best = best_tokens(laws)[:, None] if count == 1 else laws.topk(count).indices
+    found: list[list[tuple[float, float]]] = torch.stack(
+        [best.double(), laws.gather(1, best).double()], 2
+    ).tolist()
+    return [[(int(token), share) for token, share in row] for row in found]
+
+
+def add_likeliest(tree: TokenTree, node: int, best: Iterable[tuple[int, float]]) -> None:
+    """Add the tokens of one row of `likeliest` beneath node, those of probability 0 left out."""
+    for token, share in best:
+        if share > 0:
+            tree.add(node, token, key=int(share * SHARES))

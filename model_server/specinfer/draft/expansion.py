@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specinfer.adjust import adjust
 from specinfer.config import TreeShape
-from specinfer.draft.children import draw_children
+from specinfer.draft.children import add_likeliest, draw_children, likeliest
 from specinfer.draft.depth import DepthPlanner
 from specinfer.kv_cache import CachedSequence, Commit, KVCache, OutOfPagesError
 from specinfer.llm import CausalLM
@@ -178,21 +178,27 @@ class Expansion:
 
     def _grow(self, drafts: list[_Draft], rows: dict[_Draft, Tensor], width: int) -> None:
         """Draw width children under every frontier node; the new nodes become the frontier."""
+        logits = {draft: self._adjusted(draft, rows[draft]) for draft in drafts}
+        greedy = [draft for draft in drafts if draft.request.params.greedy]
+        best = iter(
+            likeliest(torch.cat([logits[draft] for draft in greedy]), width) if greedy else ()
+        )
         for draft in drafts:
-            request, tree, before = draft.request, draft.tree, len(draft.tree)
-            paths = [tree.tokens_to(node) for node in draft.frontier]
-            logits = adjust(_fitted(rows[draft], self._vocab), request, paths)
-            for node, row in zip(draft.frontier, logits, strict=True):
-                draw_children(
-                    tree,
-                    node,
-                    row,
-                    width,
-                    request.params,
-                    request.choices,
-                    replacement=self._replacement,
-                )
+            before = len(draft.tree)
+            for node, row in zip(draft.frontier, logits[draft], strict=True):
+                if draft.request.params.greedy:
+                    add_likeliest(draft.tree, node, next(best))
+                else:
+                    self._draw(draft, node, row, width)
             draft.frontier = range(before, len(draft.tree))
+
+    def _adjusted(self, draft: _Draft, rows: Tensor) -> Tensor:
+        paths = [draft.tree.tokens_to(node) for node in draft.frontier]
+        return adjust(_fitted(rows, self._vocab), draft.request, paths)
+
+    def _draw(self, draft: _Draft, node: int, row: Tensor, width: int) -> None:
+        params, choices = draft.request.params, draft.request.choices
+        draw_children(draft.tree, node, row, width, params, choices, replacement=self._replacement)
 
 
 def _fitted(rows: Tensor, vocab: int) -> Tensor:
