@@ -15,9 +15,9 @@ from specinfer.draft.pool import Pool
 from specinfer.errors import ConfigError, ModelFolderError
 from specinfer.graphs import Buckets, CudaCapture, Graphs, what_waits
 from specinfer.kv_cache import KVCache
-from specinfer.lean import load_llm
 from specinfer.llm import CausalLM
 from specinfer.speculate import Speculator
+from specinfer.ssm import load_ssm
 from specinfer.stopwatch import Stopwatch
 from specinfer.tokenizer import Tokenizer, has_tokenizer
 from specinfer.tree_attention import Segment, plan
@@ -50,8 +50,10 @@ def _expansion(
     tokenizer: Tokenizer,
     cost: CostModel | None,
 ) -> Expansion:
-    ssm = load_llm(folder, config.dtype, llm.device, config.quantization)
-    _check_vocabulary(folder, ssm, llm, tokenizer)
+    loaded = load_ssm(folder, llm, config)
+    ssm = loaded.model
+    if loaded.vocabulary is None:
+        _check_vocabulary(folder, ssm, llm, tokenizer)
     pages = -(-config.tree.nodes // config.page_size)
     cache = ssm.new_cache(
         # Never short of pages when the LLM's cache is not: each tree may begin a page of its own.
@@ -66,6 +68,7 @@ def _expansion(
         config.tree,
         vocab=llm.vocab,
         prefill_rows=config.prefill_rows,
+        vocabulary=loaded.vocabulary,
         replacement=draws_with_replacement(config.verifier),
         planner=planner,
     )

@@ -48,15 +48,20 @@ class Expansion:
         *,
         vocab: int,
         prefill_rows: int,
+        vocabulary: Tensor | None = None,
         replacement: bool = True,
         planner: DepthPlanner | None = None,
     ) -> None:
-        """Serve an LLM of vocab tokens; the planner, if any, chooses how deep to draft."""
+        """Serve an LLM of vocab tokens; the planner, if any, chooses how deep to draft.
+
+        vocabulary [D] names the LLM's tokens that the SSM's logits are over, if it is not all.
+        """
         self.name = ssm.name
         self.cache = cache
         self._ssm = ssm
         self._shape = shape
         self._vocab = vocab
+        self._vocabulary = vocabulary
         self._prefill_rows = prefill_rows
         self._replacement = replacement
         self._planner = planner
@@ -194,15 +199,21 @@ class Expansion:
 
     def _adjusted(self, draft: _Draft, rows: Tensor) -> Tensor:
         paths = [draft.tree.tokens_to(node) for node in draft.frontier]
-        return adjust(_fitted(rows, self._vocab), draft.request, paths)
+        return adjust(fitted(rows, self._vocab, self._vocabulary), draft.request, paths)
 
     def _draw(self, draft: _Draft, node: int, row: Tensor, width: int) -> None:
         params, choices = draft.request.params, draft.request.choices
         draw_children(draft.tree, node, row, width, params, choices, replacement=self._replacement)
 
 
-def _fitted(rows: Tensor, vocab: int) -> Tensor:
-    """Bring logits [R, V of the SSM] to the LLM's vocabulary: padding rows differ in number."""
+def fitted(rows: Tensor, vocab: int, vocabulary: Tensor | None) -> Tensor:
+    """Bring logits [R, V of the SSM] to the LLM's tokens, [R, vocab]; what it lacks gets -inf.
+
+    Without a draft vocabulary the ids agree, and only the number of padding rows differs.
+    """
+    if vocabulary is not None:
+        spread = rows.new_full((len(rows), vocab), -torch.inf)
+        return spread.index_copy_(1, vocabulary, rows)
     missing = vocab - rows.shape[1]
     if missing <= 0:
         return rows[:, :vocab]

@@ -10,7 +10,7 @@ from specinfer.errors import ModelFolderError
 from specinfer.lean.decoder import Attention, Block, Decoder, Norm
 from specinfer.lean.linear import Linear, MakeLinear
 from specinfer.lean.rotary import Rotary
-from specinfer.lean.weights import Checkpoint
+from specinfer.lean.weights import Checkpoint, Tensors
 
 
 def load_decoder(
@@ -21,14 +21,21 @@ def load_decoder(
     Raises ModelFolderError, or ConfigError where `make` cannot serve this machine.
     """
     try:
-        return _Loader(Checkpoint(folder), config, dtype, make).decoder()
+        return build_decoder(Checkpoint(folder), config, dtype, make)
     except KeyError as missing:
         raise ModelFolderError(f"{folder}: cannot be loaded: no tensor {missing}") from None
 
 
+def build_decoder(
+    weights: Tensors, config: PretrainedConfig, dtype: torch.dtype, make: MakeLinear
+) -> Decoder:
+    """Build the decoder from tensors by their names; raises KeyError for one that is missing."""
+    return _Loader(weights, config, dtype, make).decoder()
+
+
 class _Loader:
     def __init__(
-        self, weights: Checkpoint, config: PretrainedConfig, dtype: torch.dtype, make: MakeLinear
+        self, weights: Tensors, config: PretrainedConfig, dtype: torch.dtype, make: MakeLinear
     ) -> None:
         self._weights, self._config, self._dtype, self._make = weights, config, dtype, make
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Protocol
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -9,6 +10,16 @@ from torch import Tensor
 from specinfer.errors import ModelFolderError
 
 INDEX = "model.safetensors.index.json"
+
+
+class Tensors(Protocol):
+    """Tensors by name."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def __getitem__(self, name: str, /) -> Tensor: ...
+
+    def find(self, name: str) -> Tensor | None: ...
 
 
 class Checkpoint:
@@ -21,8 +32,11 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise ModelFolderError(f"{folder}: no readable safetensors weights: {error}") from error
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._files
+
+    def names(self) -> list[str]:
+        return list(self._files)
 
     def __getitem__(self, name: str) -> Tensor:
         found = self.find(name)

@@ -1,0 +1,184 @@
+"""SSMs that lean on their LLM: they borrow its embedding and head, and know few of its tokens.
+
+Such a folder (made by `specinfer train`) holds only what was learnt: layers as int8 rows with a
+scale each, and the draft vocabulary, the ids of the LLM's tokens that the SSM can propose.  Its
+file specinfer.json says so.  Any other folder is a model of its own with the LLM's tokenizer.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from specinfer.config import EngineConfig
+from specinfer.errors import ModelFolderError
+from specinfer.lean import LeanLM, load_llm
+from specinfer.lean.linear import Dense, Int8, quantize_linears
+from specinfer.lean.load import build_decoder
+from specinfer.lean.weights import Checkpoint
+from specinfer.llm import ATTENTION, CausalLM, read_config
+
+FILE = "specinfer.json"
+WEIGHTS = "ssm.safetensors"
+FORMAT = 1
+INT8, SCALE = ".int8", ".scale"
+PROBE = 8  # embedding rows kept to recognise the LLM by
+HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class SSM:
+    """A drafting model; its logits are over vocabulary [D], ascending LLM ids, or all tokens."""
+
+    model: CausalLM
+    vocabulary: Tensor | None
+
+
+def is_borrowing(folder: Path) -> bool:
+    return (folder / WEIGHTS).is_file()
+
+
+def load_ssm(folder: Path, llm: CausalLM, engine: EngineConfig) -> SSM:
+    """Load an SSM for the LLM of an engine; raises ModelFolderError for one of another LLM."""
+    if not is_borrowing(folder):
+        return SSM(load_llm(folder, engine.dtype, llm.device, engine.quantization), None)
+    _check_settings(folder)
+    learnt = _read(folder / WEIGHTS)
+    vocabulary = learnt.pop("vocabulary").long()
+    lent = Checkpoint(engine.model)
+    name = next(name for name in lent.names() if name.endswith("embed_tokens.weight"))
+    _check_llm(folder, llm, lent[name], learnt.pop("llm_rows"), vocabulary)
+    weights = Lent(restored(learnt))
+    weights[name] = lent[name]
+    weights[HEAD] = (lent[name] if llm.config.tie_word_embeddings else lent[HEAD])[vocabulary]
+    config: Any = read_config(folder)
+    config.tie_word_embeddings = False
+    build = _lean if isinstance(llm, LeanLM) else _by_transformers
+    return SSM(build(folder, config, weights, llm, engine), vocabulary.to(llm.device))
+
+
+class Lent(dict[str, Tensor]):
+    """The learnt and the borrowed tensors by name, as if they were one checkpoint."""
+
+    def find(self, name: str) -> Tensor | None:
+        return self.get(name)
+
+
+def _lean(
+    folder: Path, config: PretrainedConfig, weights: Lent, llm: CausalLM, engine: EngineConfig
+) -> CausalLM:
+    make = Dense if engine.quantization == "none" else Int8
+    try:
+        return LeanLM(build_decoder(weights, config, llm.dtype, make), config, folder.name)
+    except (KeyError, RuntimeError) as error:
+        raise ModelFolderError(f"{folder}: weights and config.json disagree: {error}") from error
+
+
+def _by_transformers(
+    folder: Path, config: Any, weights: Lent, llm: CausalLM, engine: EngineConfig
+) -> CausalLM:
+    embedding = llm.model.get_input_embeddings()  # type: ignore[operator]
+    config.vocab_size, config.pad_token_id = len(weights[HEAD]), None
+    auto: Any = AutoModelForCausalLM
+    model = auto.from_config(config, attn_implementation=ATTENTION, dtype=llm.dtype)
+    model.set_input_embeddings(embedding)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ModelFolderError(f"{folder}: weights and config.json disagree: {error}") from error
+    if engine.quantization != "none":
+        quantize_linears(model)
+    return CausalLM(model.to(llm.device), folder.name)
+
+
+def save_ssm(
+    folder: Path,
+    config: Any,
+    learnt: Mapping[str, Tensor],
+    vocabulary: Tensor,
+    embedding: Tensor,
+    about: Mapping[str, object],
+) -> None:
+    """Write a borrowing SSM: what it has learnt, by the names in its checkpoint.
+
+    embedding [V, H] is the LLM's; `about` goes into specinfer.json beside what loading needs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    config.save_pretrained(folder)
+    stored = compact(learnt)
+    stored["vocabulary"] = vocabulary.to(torch.int32).cpu()
+    stored["llm_rows"] = _probe(embedding)
+    save_file(stored, folder / WEIGHTS)
+    settings = {"format": FORMAT, "role": "ssm", "borrows": ["embedding", "head"], **about}
+    (folder / FILE).write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def compact(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Round matrices to int8 rows with one scale each; vectors stay as they are."""
+    stored: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        value = value.detach().float().cpu()
+        if value.ndim != 2:
+            stored[name] = value.contiguous()
+            continue
+        scale = value.abs().amax(1).clamp(min=1e-12) / 127
+        stored[name + INT8] = (value / scale[:, None]).round().to(torch.int8)
+        stored[name + SCALE] = scale
+    return stored
+
+
+def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Undo compact, up to its rounding."""
+    weights = {name: value for name, value in stored.items() if not name.endswith((INT8, SCALE))}
+    for name, value in stored.items():
+        if name.endswith(INT8):
+            plain = name.removesuffix(INT8)
+            weights[plain] = value.float() * stored[plain + SCALE][:, None]
+    return weights
+
+
+def _probe(embedding: Tensor) -> Tensor:
+    """Return a few rows of an embedding [V, H], spread over its vocabulary."""
+    rows = torch.linspace(0, len(embedding) - 1, PROBE).long()
+    return embedding.detach()[rows.to(embedding.device)].float().cpu().contiguous()
+
+
+def _check_settings(folder: Path) -> None:
+    path = folder / FILE
+    try:
+        settings = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelFolderError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+        raise ModelFolderError(f"{path}: not of format {FORMAT}, which this version reads")
+    if settings.get("role") != "ssm":
+        raise ModelFolderError(f"{path}: its role is {settings.get('role')!r}, not 'ssm'")
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        weights = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ModelFolderError(f"{path}: cannot be read: {error}") from error
+    if missing := {"vocabulary", "llm_rows"} - weights.keys():
+        raise ModelFolderError(f"{path}: it lacks {sorted(missing)}")
+    return weights
+
+
+def _check_llm(
+    folder: Path, llm: CausalLM, embedding: Tensor, rows: Tensor, vocabulary: Tensor
+) -> None:
+    """Refuse an SSM made for another LLM, whose embedding would mean something else."""
+    own = _probe(embedding)
+    if own.shape != rows.shape or not torch.allclose(own, rows, rtol=0.02, atol=1e-3):
+        raise ModelFolderError(f"{folder}: made for another LLM than {llm.name}")
+    ascending = bool((vocabulary.diff() > 0).all()) and len(vocabulary) > 0
+    if not ascending or int(vocabulary[0]) < 0 or int(vocabulary[-1]) >= llm.vocab:
+        raise ModelFolderError(f"{folder}: its vocabulary is not ascending ids of {llm.name}")
