@@ -205,6 +205,11 @@ def _check_architecture(config: PretrainedConfig, model: torch.nn.Module) -> Non
         raise ModelFolderError(f"{config.model_type}: layers of type {sorted(kinds)} not supported")
     if getattr(config, "is_encoder_decoder", False):
         raise ModelFolderError(f"{config.model_type}: encoder-decoder models are not supported")
+    if not getattr(model, "_supports_attention_backend", False):
+        # transformers would ignore our attention without a word, and with it cache and tree.
+        raise ModelFolderError(
+            f"{config.model_type}: its class has an attention of its own, which is not supported"
+        )
     if any("sinks" in name for name, _ in model.named_parameters()):
         raise ModelFolderError(f"{config.model_type}: attention sinks are not supported")
     if "logits_to_keep" not in inspect.signature(model.forward).parameters:

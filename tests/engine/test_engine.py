@@ -18,7 +18,7 @@ from specinfer.errors import (
 )
 from specinfer.testing.toy import TINY, write_tiny_model, write_tokenizer
 
-SHAPES = ["1", "4", "1,1,1", "2,2", "1,1,3,1", "3,2,1"]
+SHAPES = ["1", "4", "1,1,1", "2,2", "1,1,3,1", "3,2,1", "2,2,2"]
 PROMPTS = ["Hello world", "abcabcabcabc", "x", "to be or not to be, to be"]
 
 
