@@ -117,47 +117,65 @@ static float norm_and_quantize(const float *x, const float *gain, int64_t n, dou
     return quantize(normed, n, levels);
 }
 
-/* y [R, out] (+)= levels [R, in] through one group of outputs. */
-static inline __attribute__((always_inline)) void tile(
-    const int R, const Linear *l, int64_t group, const uint8_t *levels, const float *scales,
-    float *y, int64_t stride, int add)
+/* Sixteen outputs of one row: unshift, scale, add bias, store or add to what is there. */
+static inline void store(const Linear *l, int64_t o, __m512i sums, float scale, float *y, int add)
 {
-    const int8_t *w = l->weight + group * GROUP * l->in;
-    __m512i sums[8][2];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; r++)
-        sums[r][0] = sums[r][1] = _mm512_setzero_si512();
-    for (int64_t k = 0; k < l->in; k += 4, w += 4 * GROUP) {
-        const __m512i a = _mm512_loadu_si512(w), b = _mm512_loadu_si512(w + 64);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++) {
-            int32_t four;
-            memcpy(&four, levels + r * l->in + k, 4);
-            const __m512i v = _mm512_set1_epi32(four);
-            sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], v, a);
-            sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], v, b);
-        }
-    }
-    for (int half = 0; half < 2; half++) {
-        const int64_t o = group * GROUP + half * LANES;
-        if (o >= l->out)
-            return;
-        const __mmask16 real = l->out - o >= LANES ? 0xFFFF : (1u << (l->out - o)) - 1;
-        const __m512i shift = _mm512_loadu_si512(l->shift + o);
-        const __m512 scale = _mm512_loadu_ps(l->scale + o);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++) {
-            __m512 v = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[r][half], shift));
-            v = _mm512_mul_ps(v, _mm512_mul_ps(scale, _mm512_set1_ps(scales[r])));
-            if (l->bias)
-                v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(real, l->bias + o));
-            float *out = y + r * stride + o;
-            if (add)
-                v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(real, out));
-            _mm512_mask_storeu_ps(out, real, v);
-        }
-    }
+    if (o >= l->out)
+        return;
+    const __mmask16 real = l->out - o >= LANES ? 0xFFFF : (1u << (l->out - o)) - 1;
+    __m512 v = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums, _mm512_loadu_si512(l->shift + o)));
+    v = _mm512_mul_ps(v, _mm512_mul_ps(_mm512_loadu_ps(l->scale + o), _mm512_set1_ps(scale)));
+    if (l->bias)
+        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(real, l->bias + o));
+    if (add)
+        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(real, y + o));
+    _mm512_mask_storeu_ps(y + o, real, v);
 }
+
+static inline __m512i four_levels(const uint8_t *levels)
+{
+    int32_t four;
+    memcpy(&four, levels, 4);
+    return _mm512_set1_epi32(four);
+}
+
+/* y [R, out] = or += levels [R, in] through one group of outputs.  The sums are variables with
+ * names and the product is assembly, since GCC 12 moves sums in an array, or around the
+ * intrinsic, through memory: eight rows then cost twice as much. */
+#define PRODUCTS(sum, u, s) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s))
+#define DECLARE(r) __m512i a##r = _mm512_setzero_si512(), b##r = a##r;
+#define MULTIPLY(r) \
+    { \
+        const __m512i four = four_levels(levels + r * in + k); \
+        PRODUCTS(a##r, four, left); \
+        PRODUCTS(b##r, four, right); \
+    }
+#define STORE(r) \
+    store(l, first, a##r, scales[r], y + r * stride, add); \
+    store(l, first + LANES, b##r, scales[r], y + r * stride, add);
+#define TILE(R, EACH) \
+    static void tile##R(const Linear *l, int64_t group, const uint8_t *levels, \
+                        const float *scales, float *y, int64_t stride, int add) \
+    { \
+        const int64_t in = l->in, first = group * GROUP; \
+        const int8_t *w = l->weight + first * in; \
+        EACH(DECLARE) \
+        for (int64_t k = 0; k < in; k += 4, w += 4 * GROUP) { \
+            const __m512i left = _mm512_loadu_si512(w), right = _mm512_loadu_si512(w + 64); \
+            EACH(MULTIPLY) \
+        } \
+        EACH(STORE) \
+    }
+#define EACH1(DO) DO(0)
+#define EACH2(DO) EACH1(DO) DO(1)
+#define EACH4(DO) EACH2(DO) DO(2) DO(3)
+#define EACH8(DO) EACH4(DO) DO(4) DO(5) DO(6) DO(7)
+#define EACH12(DO) EACH8(DO) DO(8) DO(9) DO(10) DO(11)
+TILE(1, EACH1)
+TILE(2, EACH2)
+TILE(4, EACH4)
+TILE(8, EACH8)
+TILE(12, EACH12)
 
 /* This thread's share of y [rows, out] = or += the linear of quantized rows. */
 static void apply(const Linear *l, const uint8_t *levels, const float *scales, int64_t rows,
@@ -167,14 +185,14 @@ static void apply(const Linear *l, const uint8_t *levels, const float *scales, i
     const int64_t first = groups * thread / threads, end = groups * (thread + 1) / threads;
     for (int64_t g = first; g < end; g++) {
         int64_t r = 0;
-        for (; r + 8 <= rows; r += 8)
-            tile(8, l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
-        for (; r + 4 <= rows; r += 4)
-            tile(4, l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
-        for (; r + 2 <= rows; r += 2)
-            tile(2, l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
-        if (r < rows)
-            tile(1, l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
+#define WHILE_LEFT(R) \
+    for (; r + R <= rows; r += R) \
+        tile##R(l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
+        WHILE_LEFT(12)
+        WHILE_LEFT(8)
+        WHILE_LEFT(4)
+        WHILE_LEFT(2)
+        WHILE_LEFT(1)
     }
 }
 
@@ -208,12 +226,49 @@ static void place(const Model *m, const Layer *l, const Pass *p, int64_t row, fl
     memcpy(values + slot * size, qkv + turned * D, size * sizeof(float));
 }
 
-static float dot(const float *a, const float *b, int64_t n)
+/* Sum each of sixteen vectors; the sums in their order. */
+static inline __m512 sum_each(const __m512 v[LANES])
 {
-    __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(a), _mm512_loadu_ps(b));
-    for (int64_t i = LANES; i < n; i += LANES)
-        sum = _mm512_fmadd_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i), sum);
-    return _mm512_reduce_add_ps(sum);
+    __m512 pairs[8], fours[4], halves[2];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
+                                 _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512d a = _mm512_castps_pd(pairs[2 * i]), b = _mm512_castps_pd(pairs[2 * i + 1]);
+        fours[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                                 _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    }
+    for (int i = 0; i < 2; i++)
+        halves[i] = _mm512_add_ps(_mm512_shuffle_f32x4(fours[2 * i], fours[2 * i + 1], 0x88),
+                                  _mm512_shuffle_f32x4(fours[2 * i], fours[2 * i + 1], 0xDD));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(halves[0], halves[1], 0x88),
+                         _mm512_shuffle_f32x4(halves[0], halves[1], 0xDD));
+}
+
+/* Score the keys of a path, sixteen at a time, the last ones again where they are fewer; return
+ * the largest score. */
+static float score(const float *query, const float *keys, int64_t size, int64_t D,
+                   const int32_t *path, int64_t count, float *scores)
+{
+    const __m512 scale = _mm512_set1_ps(1.0f / sqrtf((float)D));
+    __m512 most = _mm512_set1_ps(-INFINITY);
+    for (int64_t i = 0; i < count; i += LANES) {
+        __m512 sums[LANES];
+#pragma GCC unroll 16
+        for (int j = 0; j < LANES; j++) {
+            const float *key = keys + path[i + j < count ? i + j : count - 1] * size;
+            __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(query), _mm512_loadu_ps(key));
+            for (int64_t d = LANES; d < D; d += LANES)
+                sum = _mm512_fmadd_ps(_mm512_loadu_ps(query + d), _mm512_loadu_ps(key + d), sum);
+            sums[j] = sum;
+        }
+        const __m512 found = _mm512_mul_ps(sum_each(sums), scale);
+        most = _mm512_max_ps(most, found);
+        _mm512_storeu_ps(scores + i, found);
+    }
+    return _mm512_reduce_max_ps(most);
 }
 
 /* Softmax of count scores without the division, in place; returns what to divide by. */
@@ -239,13 +294,8 @@ static void attend(const Model *m, const Layer *l, const float *query, const flo
     const int64_t D = m->width, size = m->kv_heads * D;
     const int64_t first = l->window && length > l->window ? length - l->window : 0;
     const int64_t count = length - first;
-    const float scale = 1.0f / sqrtf((float)D);
-    float largest = -INFINITY;
     path += first;
-    for (int64_t i = 0; i < count; i++) {
-        scores[i] = dot(query, keys + path[i] * size + kv_head * D, D) * scale;
-        largest = scores[i] > largest ? scores[i] : largest;
-    }
+    const float largest = score(query, keys + kv_head * D, size, D, path, count, scores);
     const float by = 1.0f / weigh(scores, count, largest);
     for (int64_t d = 0; d < D; d += 4 * LANES) {
         const int64_t parts = (D - d) / LANES < 4 ? (D - d) / LANES : 4;
