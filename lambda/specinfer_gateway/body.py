@@ -9,6 +9,9 @@ from typing import Any
 
 from specinfer_gateway.errors import GatewayError
 
+# An answer has its properties in the order of the schema in here.
+ORDERED = frozenset({"response_format", "structured_outputs", "guided_json", "grammar"})
+
 
 def read_body(event: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
     """Return the body's JSON object; raises GatewayError 400 or 413."""
@@ -24,9 +27,11 @@ def read_body(event: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
 
 
 def canonical(value: object) -> bytes:
-    """Return one spelling for equal JSON: sorted keys, no spaces, 1.0 as 1, ASCII."""
-    plain = _whole_numbers(value)
-    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    """Return one spelling for equal JSON: sorted keys, no spaces, 1.0 as 1, ASCII.
+
+    What is under a key in ORDERED stays as it is.
+    """
+    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False).encode()
 
 
 def _raw(event: Mapping[str, Any]) -> bytes:
@@ -64,11 +69,12 @@ def _finite(text: str) -> float:
     return number if math.isfinite(number) else float(str(_refuse(text)))
 
 
-def _whole_numbers(value: object) -> object:
+def _plain(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _whole_numbers(item) for key, item in value.items()}
+        items = sorted(value.items(), key=lambda pair: pair[0])
+        return {key: item if key in ORDERED else _plain(item) for key, item in items}
     if isinstance(value, list):
-        return [_whole_numbers(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

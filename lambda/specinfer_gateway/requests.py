@@ -1,6 +1,6 @@
 """The three request bodies of the REST API, with the bounds that hold whatever the settings."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +12,7 @@ TopK = Annotated[int, Field(ge=-1)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Text = Annotated[str, Field(min_length=1)]
+Form = dict[str, Any]  # what the answer must match; the container judges it
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
@@ -55,6 +56,12 @@ class OpenAiRequest(Body):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
+    response_format: Form | None = None
+    structured_outputs: Form | None = None
+    guided_json: Form | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
 
 
 class ChatRequest(OpenAiRequest):
@@ -81,6 +88,7 @@ class GenerateParameters(Body):
     seed: Seed | None = None
     stop: Stops | None = None
     stop_sequences: Stops | None = None
+    grammar: Form | None = None
 
 
 class GenerateRequest(Body):

@@ -35,6 +35,9 @@ CHANGES = [
     {"repetition_penalty": 1.5},
     {"return_full_text": True},
     {"details": True},
+    {"grammar": {"type": "regex", "value": "a+"}},
+    {"grammar": {"type": "json", "value": {"properties": {"a": {}, "b": {}}}}},
+    {"grammar": {"type": "json", "value": {"properties": {"b": {}, "a": {}}}}},
 ]
 
 

@@ -29,14 +29,20 @@ ROUTES = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialec
 
 
 @pytest.fixture(scope="module")
-def container():
-    service = build_service(ServerSettings(), lambda: FakeEngine(max_context=64))
+def engine():
+    return FakeEngine(max_context=64)
+
+
+@pytest.fixture(scope="module")
+def container(engine):
+    service = build_service(ServerSettings(), lambda: engine)
     with TestClient(create_app(service)) as client:
         deadline = time.monotonic() + 10
         while client.get("/ping").status_code != 200:
             assert time.monotonic() < deadline
         yield client
     service.tokenisers.shutdown()
+    service.compilers.shutdown()
 
 
 @pytest.fixture
@@ -88,12 +94,36 @@ def test_a_prompt_beyond_the_context_is_a_4xx_with_both_numbers(runtime, dialect
 
 @ROUTES
 def test_a_parameter_that_the_engine_lacks_is_refused_by_name(runtime, dialect):
-    name = "watermark" if dialect is GENERATE else "response_format"
-    value = True if dialect is GENERATE else {"type": "json_object"}
+    name = "watermark" if dialect is GENERATE else "structural_tag"
+    value = True if dialect is GENERATE else {"structures": []}
     more = {"parameters": {name: value}} if dialect is GENERATE else {name: value}
     reply = runtime.post(dialect.route, BODIES[dialect] | more)
     assert reply.status == dialect.invalid
     assert name in reply.text
+
+
+@ROUTES
+@pytest.mark.parametrize("names", [("b", "a"), ("a", "b")])
+def test_a_schema_reaches_the_engine_with_its_properties_in_order(runtime, engine, dialect, names):
+    """An answer follows that order; sorted keys, which a cache key wants, would change it."""
+    schema = {"type": "object", "properties": {name: {"const": 1.0} for name in names}}
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
+    tgi = {"parameters": {"grammar": {"type": "json", "value": schema}}}
+    more = tgi if dialect is GENERATE else {"response_format": form}
+    assert runtime.post(dialect.route, BODIES[dialect] | more).status == 200
+    grammar = engine.requests[-1].request.params.grammar
+    assert json.loads(grammar.text) == schema
+    assert list(json.loads(grammar.text)["properties"]) == list(names)
+    assert "1.0" in grammar.text
+
+
+@ROUTES
+def test_a_form_that_cannot_be_is_refused_by_name(runtime, dialect):
+    bad = {"type": "regex", "value": "("}
+    more = {"parameters": {"grammar": bad}} if dialect is GENERATE else {"guided_regex": "("}
+    reply = runtime.post(dialect.route, BODIES[dialect] | more)
+    assert reply.status == dialect.invalid
+    assert ("parameters.grammar.value" if dialect is GENERATE else "guided_regex") in reply.text
 
 
 @ROUTES

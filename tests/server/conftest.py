@@ -65,6 +65,7 @@ def serving(service: Service) -> Iterator[str]:
         server.should_exit = True
         thread.join()
         service.tokenisers.shutdown()
+        service.compilers.shutdown()
 
 
 @contextlib.contextmanager
@@ -91,6 +92,7 @@ def starter() -> Iterator[Start]:
                 deadlines=Deadlines(time.monotonic),
                 desk=Desk(chosen, draw_seed=lambda: 4711),
                 tokenisers=ThreadPoolExecutor(1),
+                compilers=ThreadPoolExecutor(1),
                 wall_clock=lambda: 1_700_000_000.5,
                 new_id=lambda: "answer-1",
                 meters=meters,

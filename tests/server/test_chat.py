@@ -94,7 +94,7 @@ def test_usage_comes_in_a_chunk_of_its_own_when_asked(server):
         ({"logit_bias": {"5": 101}}, "logit_bias.5"),
         ({"stop_token_ids": [-1]}, "stop_token_ids.0"),
         ({"tools": [{"type": "function"}]}, "tools"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"temperature": 1e9}, "temperature"),
         ({"max_tokens": 10**9}, "max_tokens"),
         ({"max_completion_tokens": 10**9}, "max_completion_tokens"),

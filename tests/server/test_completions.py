@@ -59,7 +59,7 @@ def test_echo_puts_the_prompt_before_the_answer(server, prompt):
         ({"n": 100}, "n"),
         ({"suffix": "x"}, "suffix"),
         ({"logit_bias": {"7": None}}, "logit_bias.7"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type"),
         ({"top_p": 1.5}, "top_p"),
     ],
 )

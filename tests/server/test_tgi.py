@@ -109,7 +109,7 @@ def test_a_given_seed_reaches_the_engine(server):
             {"inputs": "a", "parameters": {"min_new_tokens": 9, "max_new_tokens": 8}},
             "parameters.min_new_tokens",
         ),
-        ({"inputs": "a", "parameters": {"grammar": {"type": "json"}}}, "parameters.grammar"),
+        ({"inputs": "a", "parameters": {"grammar": {"type": "json"}}}, "parameters.grammar.value"),
         ({"inputs": "a", "stream": "yes"}, "stream"),
     ],
 )

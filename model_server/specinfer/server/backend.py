@@ -62,6 +62,9 @@ class Engine(Protocol):
 
     def decode(self, tokens: Sequence[int]) -> str: ...
 
+    def prepare(self, params: SamplingParams) -> None:
+        """Compile the grammar, which may take a second; raises ParameterError."""
+
     def submit(
         self, prompt: Sequence[int], params: SamplingParams, sink: Callable[[Delta], None]
     ) -> Handle: ...

@@ -53,6 +53,7 @@ def build_service(
         deadlines=Deadlines(time.monotonic),
         desk=Desk(settings, draw_seed=lambda: secrets.randbits(53)),
         tokenisers=ThreadPoolExecutor(1, thread_name_prefix="tokenise"),
+        compilers=ThreadPoolExecutor(1, thread_name_prefix="compile"),
         wall_clock=time.time,
         new_id=lambda: f"specinfer-{uuid.uuid4().hex}",
         meters=meters,

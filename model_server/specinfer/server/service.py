@@ -55,6 +55,7 @@ class Service:
     deadlines: Deadlines
     desk: Desk
     tokenisers: Executor  # off the event loop: a long prompt takes longer than a ping may
+    compilers: Executor  # apart from them: a grammar may take a second
     wall_clock: Callable[[], float]
     new_id: Callable[[], str]
     meters: Meters
@@ -86,6 +87,8 @@ class Service:
         engine = self.backend.engine()
         loop = asyncio.get_running_loop()
         with engine_errors(dialect.key):
+            if (params := work.params[0]).grammar is not None:
+                await loop.run_in_executor(self.compilers, engine.prepare, params)
             prompt = await loop.run_in_executor(self.tokenisers, work.tokenise, engine)
             generations = start(engine, prompt, work.params, deadline, began)
         return Exchange(self, generations, work, dialect, caller, self._stamp(engine))

@@ -73,6 +73,10 @@ class FakeEngine:
     def queued(self) -> int:
         return 0
 
+    def prepare(self, params: SamplingParams) -> None:
+        if params.grammar is not None and params.grammar.text == "(":
+            raise ParameterError(params.grammar.field, "is not an expression")
+
     def submit(self, prompt: Sequence[int], params: SamplingParams, sink: Sink) -> FakeHandle:
         self._check(prompt)
         text = TextStream(self.decode, params.stop)

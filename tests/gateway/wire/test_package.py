@@ -208,6 +208,7 @@ def endpoint():
     ):
         yield url
     service.tokenisers.shutdown()
+    service.compilers.shutdown()
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from specinfer.server.dialects.common import (
     checked,
     refuse_unsupported,
 )
+from specinfer.server.dialects.form import refuse_unsupported_forms
 from specinfer.server.dialects.logprobs import chat_logprobs
 from specinfer.server.dialects.openai import (
     OpenAiBody,
@@ -35,7 +36,6 @@ UNSUPPORTED: Neutral = {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
 
@@ -79,6 +79,7 @@ class Chat:
     def read(self, raw: Mapping[str, Any], desk: Desk) -> Work:
         body = checked(ChatBody, raw)
         refuse_unsupported(raw, UNSUPPORTED)
+        refuse_unsupported_forms(raw)
         newer = body.max_completion_tokens
         limit, field = (
             (body.max_tokens, "max_tokens") if newer is None else (newer, "max_completion_tokens")

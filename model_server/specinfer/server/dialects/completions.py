@@ -19,6 +19,7 @@ from specinfer.server.dialects.common import (
     checked,
     refuse_unsupported,
 )
+from specinfer.server.dialects.form import refuse_unsupported_forms
 from specinfer.server.dialects.logprobs import completion_logprobs
 from specinfer.server.dialects.openai import (
     OpenAiBody,
@@ -30,7 +31,7 @@ from specinfer.server.dialects.openai import (
 )
 from specinfer.server.errors import RequestError
 
-UNSUPPORTED: Neutral = {"best_of": (1,), "suffix": ("",), "response_format": ({"type": "text"},)}
+UNSUPPORTED: Neutral = {"best_of": (1,), "suffix": ("",)}
 
 PromptText = Annotated[str, Field(min_length=1)]
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
@@ -57,6 +58,7 @@ class Completions:
     def read(self, raw: Mapping[str, Any], desk: Desk) -> Work:
         body = checked(CompletionBody, raw)
         refuse_unsupported(raw, UNSUPPORTED)
+        refuse_unsupported_forms(raw)
         if body.echo and body.logprobs is not None:
             message = "logprobs: those of an echoed prompt are not supported"
             raise RequestError(400, "unsupported_parameter", message, field="logprobs")

@@ -17,6 +17,7 @@ from specinfer.server.dialects.common import (
     sampling_params,
     temperature_of,
 )
+from specinfer.server.dialects.form import FormBody, only
 from specinfer.server.dialects.totals import Totals, speculation
 from specinfer.server.errors import RequestError
 
@@ -43,7 +44,7 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
-class OpenAiBody(Body):
+class OpenAiBody(FormBody):
     """The parameters of chat and completions alike."""
 
     model: str | None = None
@@ -95,6 +96,7 @@ def openai_params(
         stop_token_ids=tuple(body.stop_token_ids or ()),
         ignore_eos=body.ignore_eos,
         logprobs=logprobs,
+        grammar=only(body.demands()),
     )
 
 

@@ -24,6 +24,7 @@ from specinfer.server.dialects.common import (
     sampling_params,
     temperature_of,
 )
+from specinfer.server.dialects.form import TgiGrammar, only
 from specinfer.server.dialects.logprobs import IMPOSSIBLE, tgi_token, tgi_top_tokens
 from specinfer.server.dialects.totals import speculation
 from specinfer.server.errors import RequestError
@@ -32,7 +33,6 @@ UNSUPPORTED: Neutral = {
     "best_of": (1,),
     "decoder_input_details": (False,),
     "watermark": (False,),
-    "grammar": (),
     "adapter_id": (),
 }
 FINISH = {"length": "length", "eos": "eos_token", "stop": "stop_sequence"}
@@ -61,6 +61,7 @@ class Parameters(Body):
     top_n_tokens: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     truncate: Annotated[int, Field(ge=1)] | None = None
     ignore_eos_token: bool | None = None
+    grammar: TgiGrammar | None = None
 
     @property
     def logprobs(self) -> int | None:
@@ -133,6 +134,7 @@ def _params(wish: Parameters, desk: Desk) -> tuple[SamplingParams, ...]:
         stop=tuple((wish.stop or []) + (wish.stop_sequences or [])),
         ignore_eos=wish.ignore_eos_token,
         logprobs=wish.logprobs,
+        grammar=only(wish.grammar.demands()) if wish.grammar else None,
     )
 
 
