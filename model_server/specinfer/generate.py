@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from specinfer.config import DType, Quantization, Verifier
-from specinfer.errors import SpecInferError
+from specinfer.errors import ParameterError, SpecInferError
+from specinfer.grammar.spec import Grammar
 
 if TYPE_CHECKING:
     from specinfer.config import EngineConfig
@@ -49,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--stop", action="append", default=[], help="may be repeated")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json-schema", metavar="FILE", type=Path, help="the answer fits a schema")
+    form.add_argument("--regex", metavar="PATTERN", help="the answer matches an expression")
+    form.add_argument("--choice", action="append", help="the answer is this; may be repeated")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,7 +84,19 @@ def _params(args: argparse.Namespace) -> "SamplingParams":
         top_p=args.top_p,
         seed=args.seed,
         stop=tuple(args.stop),
+        grammar=_grammar(args),
     )
+
+
+def _grammar(args: argparse.Namespace) -> Grammar | None:
+    if args.json_schema is not None:
+        try:
+            return Grammar("json_schema", args.json_schema.read_text(), "--json-schema")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ParameterError("--json-schema", str(error)) from None
+    if args.regex is not None:
+        return Grammar("regex", args.regex, "--regex")
+    return Grammar.choice(args.choice, "--choice") if args.choice else None
 
 
 def _config(args: argparse.Namespace) -> "EngineConfig":

@@ -13,7 +13,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
 
 def test_every_curl_of_the_page_is_answered(server):
     commands = re.findall(r"^\$ (curl .+)$", TEXT, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         _, _, url, _, body = shlex.split(command)
         path = url.removeprefix("localhost:8080")
