@@ -14,15 +14,28 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def plan_attention(
-    batch: TreeBatch, *, dtype: torch.dtype, backend: str | None = None
+    batch: TreeBatch,
+    *,
+    dtype: torch.dtype,
+    backend: str | None = None,
+    invariant: bool = False,
 ) -> AttentionPlan:
     """Do all of a step's work that no layer changes; dtype is that of queries and pools.
 
-    Never waits for a GPU.  Raises KernelError where the backend cannot serve the batch.
+    invariant asks for rows that are bit for bit the same in any batch, tree or chunk, which only
+    the backend `cpu` can give.  Never waits for a GPU.  Raises KernelError where the backend
+    cannot serve the batch.
     """
     if dtype not in FLOATS:
         raise KernelError(f"attention in {dtype}; choose from {', '.join(map(str, FLOATS))}")
-    match choose_backend(batch.device, backend):
+    chosen = choose_backend(batch.device, backend)
+    if invariant and chosen != "cpu":
+        raise KernelError(f"backend {chosen!r} cannot make rows invariant")
+    match chosen:
+        case "cpu" if invariant:
+            from specinfer_kernels.tree_attention.cpu_invariant import InvariantPlan
+
+            return InvariantPlan.of(batch, dtype)
         case "triton":
             from specinfer_kernels.tree_attention.triton import TritonPlan
 
