@@ -1,119 +1,276 @@
-"""Plain decoding against token trees: same model, same prompts, one paired run, as ratios.
+"""Plain decoding against token trees at every batch size and temperature, as ratios.
 
-Two engines share one process; every prompt is answered by both, in alternating order, so that a
-machine that slows down slows both.  `specinfer models fetch default` first saves the wait.
+Both engines share one process and one copy of the weights and take their steps in turns, whichever
+has had less time going next, so that a machine that slows down slows both.  Each keeps its batch
+full from the same prompts, every prompt asked once: n-grams are not to learn an answer by heart.
+`specinfer models fetch default` first saves the wait.
 """
 
 import argparse
 import json
 import platform
-import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 import transformers
 
+from specinfer.assembly import assemble
+from specinfer.choices import SeededChoices
 from specinfer.config import EngineConfig, TreeShape
-from specinfer.engine import Engine
+from specinfer.lean import load_llm
+from specinfer.llm import CausalLM
 from specinfer.model_store import resolve_model
-from specinfer.testing.ask import Asker
+from specinfer.request import Delta, Request
+from specinfer.sampling import SamplingParams
+from specinfer.scheduler import Scheduler
+from specinfer.text import TextStream
+from specinfer.tokenizer import Tokenizer
+from specinfer.tree_attention import ForwardPlan
 
 PROMPTS = Path(__file__).parent / "prompts"
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+UNEVEN = 0.8  # share of the batch below which a window ends: no more prompts to fill it with
 
 
-@dataclass(frozen=True)
-class Run:
-    """One answer: tokens, seconds, and what the engine counted."""
+class Watch:
+    """Adds up the time of a model's passes, by the clock chosen."""
 
-    tokens: list[int]
-    seconds: float
-    tokens_per_step: float
+    def __init__(self, llm: CausalLM, clock: Callable[[], float]) -> None:
+        self.now = clock
+        self.seconds = 0.0
+        self._forward = llm.forward
+        llm.forward = self.forward  # type: ignore[method-assign]
+
+    def forward(self, plan: ForwardPlan) -> torch.Tensor:
+        started = self.now()
+        rows = self._forward(plan)
+        self.seconds += self.now() - started
+        return rows
+
+
+@dataclass
+class Side:
+    """One of the two engines, stepped by hand."""
+
+    scheduler: Scheduler
+    watch: Watch
+    waiting: Iterator[Request]
+    batch: int
+    running: list[Request] = field(default_factory=list)
+    done: list[Request] = field(default_factory=list)
+    seconds: float = 0.0
+    forward_seconds: float = 0.0
+    steps: int = 0
+    first_tokens: int = 0
+
+    def fill(self) -> bool:
+        """Keep the batch full; tell whether it still is, nearly."""
+        self.done += [request for request in self.running if request.finish_reason]
+        self.running = [request for request in self.running if not request.finish_reason]
+        while len(self.running) < self.batch and (request := next(self.waiting, None)):
+            self.scheduler.add(request)
+            self.running.append(request)
+        return len(self.running) >= UNEVEN * self.batch and bool(self.running)
+
+    def step(self) -> None:
+        before, started = self.watch.seconds, self.watch.now()
+        self.scheduler.step()
+        self.seconds += self.watch.now() - started
+        self.forward_seconds += self.watch.seconds - before
+        self.steps += 1
+
+    def start_clock(self) -> None:
+        """Forget what reading the first prompts took."""
+        self.seconds = self.forward_seconds = 0.0
+        self.steps, self.first_tokens = 0, self.emitted
+
+    @property
+    def emitted(self) -> int:
+        return sum(request.emitted for request in [*self.done, *self.running])
 
     @property
     def speed(self) -> float:
-        return len(self.tokens) / self.seconds
+        return (self.emitted - self.first_tokens) / self.seconds
+
+    @property
+    def overhead(self) -> float:
+        """Share of the time outside the LLM's passes."""
+        return 1 - self.forward_seconds / self.seconds
 
 
-def answer(asker: Asker, prompt: str, args: argparse.Namespace) -> Run:
-    ids = asker.engine.encode_chat([{"role": "user", "content": prompt}])
-    started = time.perf_counter()
-    got = asker(ids, max_new_tokens=args.tokens, temperature=args.temperature, seed=args.seed)
-    stats = got.last.stats
-    assert stats is not None
-    return Run(got.tokens, time.perf_counter() - started, stats.tokens_per_step)
+@dataclass(frozen=True)
+class Row:
+    """What one batch size and temperature came to."""
+
+    prompts: str
+    batch: int
+    temperature: float
+    plain_tokens_per_s: float
+    tree_tokens_per_s: float
+    ratio: float
+    tokens_per_step: float
+    plain_overhead: float
+    tree_overhead: float
+    identical: int
+    compared: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.prompts:<10} {self.batch:5} {self.temperature:4} "
+            f"{self.plain_tokens_per_s:8.1f} {self.tree_tokens_per_s:8.1f} {self.ratio:7.3f} "
+            f"{self.tokens_per_step:9.2f} {self.plain_overhead:9.1%} {self.tree_overhead:9.1%} "
+            f"{self.identical:4}/{self.compared}"
+        )
 
 
-def compare(
-    plain: Asker, tree: Asker, prompts: list[str], args: argparse.Namespace
-) -> list[tuple[Run, Run]]:
-    """Answer every prompt with both engines, the order alternating."""
-    pairs = []
-    for place, prompt in enumerate(prompts):
-        first, second = (plain, tree) if place % 2 else (tree, plain)
-        runs = {asker: answer(asker, prompt, args) for asker in (first, second)}
-        pairs.append((runs[plain], runs[tree]))
-    return pairs
+HEAD = "prompts    batch    T  plain/s   tree/s   ratio tok/pass/B plain-over tree-over  identical"
 
 
-def report(name: str, pairs: list[tuple[Run, Run]]) -> dict[str, float]:
-    ratios = [tree.speed / plain.speed for plain, tree in pairs]
-    row = {
-        "prompts": len(pairs),
-        "plain_tokens_per_s": statistics.median(plain.speed for plain, _ in pairs),
-        "tree_tokens_per_s": statistics.median(tree.speed for _, tree in pairs),
-        "tokens_per_step": statistics.mean(tree.tokens_per_step for _, tree in pairs),
-        "ratio_median": statistics.median(ratios),
-        "ratio_min": min(ratios),
-        "ratio_max": max(ratios),
-        "identical": sum(plain.tokens == tree.tokens for plain, tree in pairs),
-    }
-    print(
-        f"{name:<6} {row['plain_tokens_per_s']:8.1f} {row['tree_tokens_per_s']:8.1f} "
-        f"{row['tokens_per_step']:9.2f} {row['ratio_median']:7.2f} "
-        f"({row['ratio_min']:.2f}-{row['ratio_max']:.2f}) {row['identical']:4}/{row['prompts']}",
-        flush=True,
+def requests(
+    tokenizer: Tokenizer, prompts: list[str], temperature: float, args: argparse.Namespace
+) -> Iterator[Request]:
+    for number, prompt in enumerate(prompts):
+        yield Request(
+            prompt=tuple(tokenizer.encode_chat([{"role": "user", "content": prompt}])),
+            params=SamplingParams(max_new_tokens=args.tokens, temperature=temperature),
+            sink=_ignore,
+            choices=SeededChoices(number),
+            text=TextStream(tokenizer.decode),
+            eos=tokenizer.eos,
+            limit=args.cache_tokens,
+        )
+
+
+def _ignore(delta: Delta) -> None:
+    assert delta.error is None, delta.error
+
+
+def run(plain: Side, tree: Side, seconds: float) -> None:
+    """Step both by turns until each has had its seconds, or prompts run out."""
+    for side in (plain, tree):
+        side.fill()
+        while any(not request.emitted for request in side.running):
+            side.step()
+        side.start_clock()
+    while min(plain.seconds, tree.seconds) < seconds:
+        side = min(plain, tree, key=lambda side: side.seconds)
+        if not side.fill():
+            return
+        side.step()
+
+
+def measure(
+    name: str, batch: int, temperature: float, llm: CausalLM, watch: Watch, args: argparse.Namespace
+) -> Row:
+    tokenizer = Tokenizer(args.model)
+    prompts = load(name)
+    settings = {"model": args.model, "cache_tokens": args.cache_tokens, "max_batch": batch}
+    sides = [
+        Side(
+            Scheduler(
+                assemble(config, llm, tokenizer),
+                max_batch=batch,
+                prefill_rows=config.prefill_rows,
+                queue_limit=len(prompts),
+                tree_rows=config.most_nodes,
+                drawn=bool(config.ssms),
+            ),
+            watch,
+            requests(tokenizer, prompts, temperature, args),
+            batch,
+        )
+        for config in (
+            EngineConfig(**settings, lookup=False),
+            EngineConfig(
+                **settings, lookup=not args.no_lookup, ssms=tuple(args.ssm), tree=args.tree
+            ),
+        )
+    ]
+    plain, tree = sides
+    run(plain, tree, args.seconds)
+    pairs = [
+        (a.tokens, b.tokens)
+        for a, b in zip(plain.done, tree.done, strict=False)
+        if a.prompt == b.prompt
+    ]
+    return Row(
+        prompts=name,
+        batch=batch,
+        temperature=temperature,
+        plain_tokens_per_s=plain.speed,
+        tree_tokens_per_s=tree.speed,
+        ratio=tree.speed / plain.speed,
+        tokens_per_step=(tree.emitted - tree.first_tokens) / tree.steps / batch,
+        plain_overhead=plain.overhead,
+        tree_overhead=tree.overhead,
+        identical=sum(a == b for a, b in pairs),
+        compared=len(pairs),
     )
-    return row
+
+
+def load(name: str) -> list[str]:
+    """Return the prompts of a set, or of several joined by +, alternating."""
+    sets = [
+        [
+            json.loads(line)["prompt"]
+            for line in (PROMPTS / f"{part}.jsonl").read_text().splitlines()
+        ]
+        for part in name.split("+")
+    ]
+    longest = max(map(len, sets))
+    return [prompts[i] for i in range(longest) for prompts in sets if i < len(prompts)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="default")
+    parser.add_argument("--model", type=resolve_model, default="default")
     parser.add_argument("--ssm", action="append", default=[], type=Path)
     parser.add_argument("--tree", type=TreeShape.parse, default=TreeShape((1, 1, 3, 1)))
-    parser.add_argument("--sets", nargs="+", default=["code", "chat"], help="files of prompts/")
-    parser.add_argument("--count", type=int, default=12, help="prompts a set")
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-lookup", action="store_true")
+    parser.add_argument("--sets", nargs="+", default=["code", "chat"], help="joined by +: both")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1])
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0])
+    parser.add_argument("--tokens", type=int, default=64, help="most tokens an answer")
+    parser.add_argument("--seconds", type=float, default=30.0, help="for each engine and row")
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="cpu: this process's own time, for a machine that others use",
+    )
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--quantization", default="none")
-    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--cache-tokens", type=int, default=16384)
+    parser.add_argument("--out", type=Path, help="append the figures as one JSON line a row")
     args = parser.parse_args()
-    model = resolve_model(args.model)
-    common = {
-        "model": model,
-        "dtype": args.dtype,
-        "quantization": args.quantization,
-        "cache_tokens": 4096,
-    }
-    plain = Asker(Engine.load(EngineConfig(**common, lookup=False)))
-    tree = Asker(Engine.load(EngineConfig(**common, ssms=tuple(args.ssm), tree=args.tree)))
-    print("set    plain/s   tree/s  tok/step  ratio (min-max)  identical")
-    rows = {}
+    llm = load_llm(args.model, args.dtype, torch.device("cpu"), args.quantization)
+    watch = Watch(llm, CLOCKS[args.clock])
+    print(HEAD)
     for name in args.sets:
-        lines = (PROMPTS / f"{name}.jsonl").read_text().splitlines()[: args.count]
-        pairs = compare(plain, tree, [json.loads(line)["prompt"] for line in lines], args)
-        rows[name] = report(name, pairs)
-    if args.out:
-        versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-        where = {"machine": platform.processor() or platform.machine(), "date": time.strftime("%F")}
-        document = where | versions | {"settings": vars(args), "rows": rows}
-        args.out.write_text(json.dumps(document, indent=2, default=str) + "\n")
-    for asker in (plain, tree):
-        asker.engine.close()
+        for batch in args.batch:
+            for temperature in args.temperatures:
+                row = measure(name, batch, temperature, llm, watch, args)
+                print(row, flush=True)
+                if args.out:
+                    with args.out.open("a") as file:
+                        file.write(json.dumps(asdict(row) | where(args), default=str) + "\n")
+
+
+def where(args: argparse.Namespace) -> dict[str, object]:
+    return {
+        "date": time.strftime("%F"),
+        "machine": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "clock": args.clock,
+        "quantization": args.quantization,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "ssm": args.ssm,
+        "tree": str(args.tree),
+    }
 
 
 if __name__ == "__main__":

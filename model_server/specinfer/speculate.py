@@ -92,12 +92,13 @@ class Speculator:
             self.cache.commit([_commit(j, o) for j, o in zip(jobs, outcomes, strict=True)])
             for job, outcome in zip(jobs, outcomes, strict=True):
                 if job.tree is not None:
-                    self.pool.observe(job.request, job.tree, list(outcome.accepted))
+                    self.pool.observe(job.request, outcome.tokens)
         return outcomes
 
     def _learn_cost(self, jobs: Sequence[Job], watch: Stopwatch) -> None:
-        if self._cost is not None and all(job.tree for job in jobs):
-            self._cost.observe(sum(job.rows for job in jobs), watch.milliseconds())
+        if self._cost is not None and all(len(job.pending) == 1 for job in jobs):
+            rows = sum(job.rows for job in jobs)
+            self._cost.observe(len(jobs), rows, watch.milliseconds())
 
     def _verified(self, jobs: Sequence[Job], rows: Tensor) -> list[Outcome]:
         """Decide for each job by its rows of the LLM's logits, [R, V] in all."""

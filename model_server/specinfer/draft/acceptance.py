@@ -5,6 +5,7 @@ The estimate for a key is the rate at which such nodes were accepted once their 
 over all requests and fading, times how this request fares against what was expected of it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specinfer.request import Request
@@ -41,39 +42,47 @@ class Acceptance:
     def chances(self, request: Request, tree: TokenTree) -> list[float]:
         """Return for each node the estimated probability that it and its whole path stand."""
         factor = self._factor(request)
-        chances = [1.0]
-        for node in range(1, len(tree)):
-            own = min(1.0, factor * self._rate(tree, node))
-            chances.append(chances[tree.parents[node]] * own)
+        chances = [1.0] * len(tree)
+        for parent, draws in enumerate(tree.draws):  # a parent precedes its children
+            for child, rate in self._rates(draws).items():
+                chances[child] = chances[parent] * min(1.0, factor * rate)
         return chances
 
-    def observe(self, request: Request, tree: TokenTree, accepted: list[int]) -> None:
-        """Learn from a verified tree: every child of an accepted node had its trial."""
+    def observe(self, request: Request, tree: TokenTree, tokens: Sequence[int]) -> None:
+        """Learn from what was emitted after a tree was proposed, whether it was verified or not.
+
+        Every child of a node on the path of tokens had its trial, if a token followed there.
+        """
+        path = [ROOT, *tree.follow(tokens)]
+        stood = set(path)
         record = self._requests.setdefault(request, _Record())
-        stood = {ROOT, *accepted}
-        for parent in stood:
-            for child in {draw.child for draw in tree.draws[parent]}:
-                success = float(child in stood)
-                record.add(self._rate(tree, child), success)
-                for draw in _draws_of(tree, child):
-                    key = (draw.drafter, draw.key)
-                    self._keys.setdefault(key, _Record()).add(1.0, success)
+        for parent in path[: len(tokens)]:
+            draws = tree.draws[parent]
+            for child, rate in self._rates(draws).items():
+                record.add(rate, float(child in stood))
+            for draw in draws:
+                key = (draw.drafter, draw.key)
+                self._keys.setdefault(key, _Record()).add(1.0, float(draw.child in stood))
 
     def forget(self, request: Request) -> None:
         self._requests.pop(request, None)
 
-    def _rate(self, tree: TokenTree, node: int) -> float:
-        """Return the best of the rates under which the node was drawn."""
-        return max(self._key_rate((draw.drafter, draw.key)) for draw in _draws_of(tree, node))
+    def _rates(self, draws: Sequence[Draw]) -> dict[int, float]:
+        """Return for each child the best of the rates under which it was drawn."""
+        rates: dict[int, float] = {}
+        for draw in draws:
+            rate = self._key_rate((draw.drafter, draw.key))
+            rates[draw.child] = max(rate, rates.get(draw.child, 0.0))
+        return rates
 
     def _key_rate(self, key: Key) -> float:
-        record = self._keys.get(key) or _Record()
+        record = self._keys.get(key)
+        if record is None:
+            return PRIOR
         return (record.successes + WEIGHT * PRIOR) / (record.trials + WEIGHT)
 
     def _factor(self, request: Request) -> float:
-        record = self._requests.get(request) or _Record()
+        record = self._requests.get(request)
+        if record is None:
+            return 1.0
         return (record.successes + OWN_WEIGHT) / (record.trials + OWN_WEIGHT)
-
-
-def _draws_of(tree: TokenTree, node: int) -> list[Draw]:
-    return [draw for draw in tree.draws[tree.parents[node]] if draw.child == node]

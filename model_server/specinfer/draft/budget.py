@@ -7,8 +7,12 @@ expected tokens a millisecond.  None at all is a choice like any other.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from specinfer.cost_model import CostModel
 from specinfer.token_tree import ROOT, TokenTree
+
+GAIN = 1.05  # what a draft must promise over none: the best of many noisy estimates flatters
 
 
 def worth_verifying(
@@ -25,13 +29,12 @@ def worth_verifying(
         for node, chance in enumerate(own)
         if node != ROOT
     )
-    best, best_rate = 0, len(chances) / cost.cost(rows)
-    expected = float(len(chances))
-    for count, (chance, _, _) in enumerate(nodes, start=1):
-        expected -= chance
-        rate = expected / cost.cost(rows + count)
-        if rate > best_rate:
-            best, best_rate = count, rate
+    expected = len(chances) + np.cumsum([0.0, *(-chance for chance, _, _ in nodes)])
+    costs = cost.costs(len(chances), np.arange(rows, rows + len(nodes) + 1))
+    rates = expected / costs
+    best = int(np.argmax(rates))
+    if not cost.knows_plain(len(chances)) or rates[best] < GAIN * rates[0]:
+        best = 0
     kept: list[set[int]] = [{ROOT} for _ in chances]
     for _, tree, node in nodes[:best]:
         kept[tree].add(node)
@@ -43,11 +46,13 @@ def pruned(tree: TokenTree, kept: set[int]) -> TokenTree:
 
     Only draws chosen outright may be dropped for what they are: callers keep all others.
     """
+    if len(kept) == len(tree):
+        return tree
     smaller = TokenTree.rooted_at(tree.tokens[ROOT])
     image = {ROOT: ROOT}
     for node, draws in enumerate(tree.draws):
-        for draw in draws:
-            if draw.child in kept and node in image:
+        for draw in draws if node in image else ():
+            if draw.child in kept:
                 image[draw.child] = smaller.add(
                     image[node],
                     tree.tokens[draw.child],

@@ -52,9 +52,9 @@ class DepthPlanner:
         tokens, stands, nodes, level = 1.0, 1.0, 0, 1
         milliseconds = 0.0
         for width, rate in zip(self._shape.widths[:depth], self._rates, strict=False):
-            milliseconds += self._ssm.cost(requests * max(1, nodes))
+            milliseconds += self._ssm.cost(requests, requests * max(1, nodes))
             level *= width
             nodes += level
             stands *= rate
             tokens += stands
-        return tokens / (milliseconds + self._llm.cost(requests * (1 + nodes)))
+        return tokens / (milliseconds + self._llm.cost(requests, requests * (1 + nodes)))

@@ -22,8 +22,5 @@ class Drafter(Protocol):
         (a point mass, being certain, is free of this).
         """
 
-    def observe(self, request: Request, tree: TokenTree, accepted: Sequence[int]) -> None:
-        """Learn what became of the merged tree that this drafter had a part in."""
-
     def forget(self, request: Request) -> None:
         """Drop all that is kept for a request that has ended."""

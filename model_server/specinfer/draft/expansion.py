@@ -82,14 +82,6 @@ class Expansion:
             for draft, request in zip(drafts, requests, strict=True)
         ]
 
-    def observe(self, request: Request, tree: TokenTree, accepted: Sequence[int]) -> None:
-        """Learn how deep drafting has paid: what of the merged tree's path was in ours."""
-        draft = self._drafts.get(request)
-        if draft is None or self._planner is None or draft.limit == 0 or len(draft.tree) == 1:
-            return
-        own = draft.tree.follow(tree.tokens[node] for node in accepted)
-        self._planner.observe(draft.tree, own)
-
     def forget(self, request: Request) -> None:
         draft = self._drafts.pop(request, None)
         if draft is not None:
@@ -131,6 +123,8 @@ class Expansion:
         The last token stays out even where it was drafted: its logits are needed again.
         """
         new = draft.request.tokens[draft.sequence.length :]
+        if self._planner and draft.limit and len(draft.tree) > 1:
+            self._planner.observe(draft.tree, draft.tree.follow(new))
         rows = [node - 1 for node in draft.tree.follow(new[:-1]) if node < draft.computed]
         self.cache.commit([Commit(draft.sequence, rows, new[: len(rows)])])
 

@@ -15,9 +15,6 @@ class Forced:
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
         return [_forced(request) for request in requests]
 
-    def observe(self, request: Request, tree: TokenTree, accepted: Sequence[int]) -> None:
-        """There is nothing to learn: what is forced stands."""
-
     def forget(self, request: Request) -> None:
         """Nothing is kept."""
 

@@ -1,6 +1,6 @@
 """Prompt look-up: propose what followed the last few tokens where they stood before."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from specinfer.request import Request
@@ -23,14 +23,14 @@ class _Index:
                 self.ends.setdefault(tuple(tokens[end - length : end]), []).append(end)
         self.seen = len(tokens)
 
-    def matches(self, tokens: list[int]) -> dict[int, int]:
-        """Return where the last tokens stood before, longest, then latest first, and how many."""
-        found: dict[int, int] = {}
+    def matches(self, tokens: list[int]) -> Iterator[tuple[int, int]]:
+        """Yield where the last tokens stood before, longest, then latest first, and how many."""
+        found: set[int] = set()
         for length in range(min(LONGEST, len(tokens)), 0, -1):
             for end in reversed(self.ends.get(tuple(tokens[-length:]), ())):
-                if end < len(tokens):
-                    found.setdefault(end, length)
-        return found
+                if end < len(tokens) and end not in found:
+                    found.add(end)
+                    yield end, length
 
 
 class PromptLookup:
@@ -46,9 +46,6 @@ class PromptLookup:
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
         return [self._propose(request) for request in requests]
 
-    def observe(self, request: Request, tree: TokenTree, accepted: Sequence[int]) -> None:
-        """There is nothing to learn here that the tokens themselves do not tell."""
-
     def forget(self, request: Request) -> None:
         self._indices.pop(request, None)
 
@@ -58,7 +55,7 @@ class PromptLookup:
         index.update(tokens)
         tree = TokenTree.rooted_at(tokens[-1])
         depth = min(self._depth, request.room - 1)
-        for end, agreed in index.matches(tokens).items():
+        for end, agreed in index.matches(tokens):
             if len(tree) > self._nodes:
                 break
             _graft(tree, tokens[end : end + depth], self._nodes, agreed)

@@ -40,9 +40,6 @@ class NGram:
             self._learn(request)
         return trees
 
-    def observe(self, request: Request, tree: TokenTree, accepted: Sequence[int]) -> None:
-        """There is nothing to learn here that the tokens themselves do not tell."""
-
     def forget(self, request: Request) -> None:
         self._learn(request)
         self._read.pop(request, None)

@@ -8,10 +8,9 @@ from specinfer.draft.budget import pruned, worth_verifying
 from specinfer.draft.drafter import Drafter
 from specinfer.draft.forced import within_grammar
 from specinfer.draft.merge import merge
+from specinfer.draft.patience import Patience
 from specinfer.request import Request
 from specinfer.token_tree import TokenTree
-
-LOOK_ANYWAY = 12  # steps without a drafted row before one is tried again, to notice better times
 
 
 class Pool:
@@ -22,7 +21,8 @@ class Pool:
         self._drafters = tuple(drafters)
         self._cost = cost
         self._acceptance = Acceptance()
-        self._idle = 0
+        self._patience = Patience()
+        self._proposed: dict[Request, TokenTree] = {}  # whole, to learn from what is emitted
         self.names = tuple(drafter.name for drafter in drafters)
 
     def propose(self, requests: Sequence[Request], rows: int) -> list[TokenTree]:
@@ -30,21 +30,30 @@ class Pool:
 
         rows are those of the pass that are there in any case, the requests' roots among them.
         """
-        proposals = [drafter.propose(requests) for drafter in self._drafters]
-        if not proposals:
-            return [TokenTree.rooted_at(request.tokens[-1]) for request in requests]
-        merged = [merge(trees) for trees in zip(*proposals, strict=True)]
-        trees = [within_grammar(*pair) for pair in zip(requests, merged, strict=True)]
-        return trees if self._cost is None else self._within_budget(requests, trees, rows)
+        trees = {request: TokenTree.rooted_at(request.tokens[-1]) for request in requests}
+        self._proposed = {}
+        asked = [request for request in requests if self._patience.may_ask(request)]
+        if asked and self._drafters:
+            proposals = [drafter.propose(asked) for drafter in self._drafters]
+            merged = [merge(trees) for trees in zip(*proposals, strict=True)]
+            allowed = map(within_grammar, asked, merged)
+            self._proposed = dict(zip(asked, allowed, strict=True))
+            trees |= self._proposed
+        chosen = list(trees.values())
+        if self._cost is None or not requests:
+            return chosen
+        return self._within_budget(requests, chosen, rows)
 
-    def observe(self, request: Request, tree: TokenTree, accepted: list[int]) -> None:
-        """Learn from a verified tree."""
-        self._acceptance.observe(request, tree, accepted)
-        for drafter in self._drafters:
-            drafter.observe(request, tree, accepted)
+    def observe(self, request: Request, tokens: Sequence[int]) -> None:
+        """Learn from the tokens that were emitted after the last proposal."""
+        tree = self._proposed.pop(request, None)
+        if tree is not None:
+            self._acceptance.observe(request, tree, tokens)
 
     def forget(self, request: Request) -> None:
+        self._proposed.pop(request, None)
         self._acceptance.forget(request)
+        self._patience.forget(request)
         for drafter in self._drafters:
             drafter.forget(request)
 
@@ -60,20 +69,10 @@ class Pool:
         ]
         fixed = sum(len(tree) - 1 for tree, may in zip(trees, free, strict=True) if not may)
         kept = worth_verifying(chances, rows + fixed, self._cost)
-        self._look_anyway(chances, kept)
-        return [
+        smaller = [
             pruned(tree, nodes) if may else tree
             for tree, nodes, may in zip(trees, kept, free, strict=True)
         ]
-
-    def _look_anyway(self, chances: list[list[float]], kept: list[set[int]]) -> None:
-        """After many steps without a draft verify the likeliest tree, or neither chances nor costs
-        that have become better would ever be noticed."""
-        self._idle = 0 if any(len(nodes) > 1 for nodes in kept) else self._idle + 1
-        if self._idle <= LOOK_ANYWAY:
-            return
-        self._idle = 0
-        firsts = [(own[1], tree) for tree, own in enumerate(chances) if len(own) > 1]
-        if firsts:
-            tree = max(firsts)[1]
-            kept[tree] = set(range(len(chances[tree])))
+        for request, tree, left in zip(requests, trees, smaller, strict=True):
+            self._patience.learn(request, proposed=len(tree) - 1, kept=len(left) - 1)
+        return smaller
