@@ -39,7 +39,7 @@ def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Specu
         # Beside an SSM's draws, drafts learnt from traffic would change what a seed answers.
         seeded = not config.ssms
         drafters.append(NGram(depth=config.lookup_depth, nodes=config.lookup_nodes, seeded=seeded))
-        drafters.append(Forced())
+        drafters.append(Forced(nodes=config.lookup_nodes))
     return Speculator(llm, cache, Pool(drafters, cost), config.verifier, cost)
 
 

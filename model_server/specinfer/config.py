@@ -56,7 +56,7 @@ class EngineConfig:
     lookup: bool = True  # draft by prompt look-up and n-grams, which cost no model
     tree: TreeShape = TreeShape((1, 1, 3, 1, 1, 1, 1, 1))  # the paper's, for every SSM
     lookup_depth: int = 8
-    lookup_nodes: int = 12  # each of look-up and n-gram may add so many
+    lookup_nodes: int = 12  # each of look-up, n-gram and grammar may add so many
     adaptive: bool = True  # verify only what pays for itself by the measured costs
     verifier: Verifier = "auto"
     dtype: DType = "auto"
@@ -108,7 +108,8 @@ class EngineConfig:
     @property
     def most_nodes(self) -> int:
         """Speculated nodes that the merged tree may have."""
-        return len(self.ssms) * self.tree.nodes + 2 * self.lookup_nodes * self.lookup
+        free = 3 * self.lookup_nodes * self.lookup  # look-up, n-grams, what a grammar forces
+        return len(self.ssms) * self.tree.nodes + free
 
     @property
     def speculates(self) -> bool:

@@ -141,10 +141,7 @@ class Scheduler:
         """Return the job of a request whose rows are reserved; a bare root where it has no tree."""
         if len(chunk) < len(entry.pending):
             return Job(entry.request, entry.sequence, chunk, None)
-        # Only what a grammar forces may be longer than the place it got.
-        if tree is None or not self._fits(entry, len(chunk) + len(tree) - 1):
-            tree = TokenTree.rooted_at(chunk[-1])
-        return Job(entry.request, entry.sequence, chunk, tree)
+        return Job(entry.request, entry.sequence, chunk, tree or TokenTree.rooted_at(chunk[-1]))
 
     def _chunks(self) -> dict[_Running, list[int]]:
         """Share prefill_rows out, oldest first; a request at its last token always takes part."""

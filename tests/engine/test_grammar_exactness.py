@@ -235,7 +235,7 @@ def test_the_engines_own_step_keeps_it_too(folders, widths, ssms, lookup) -> Non
             for ssm in pool
         ]
         if lookup:
-            drafters += [PromptLookup(depth=len(widths), nodes=4), Forced()]
+            drafters += [PromptLookup(depth=len(widths), nodes=4), Forced(nodes=4)]
         return answer(llm, drafters, params, choices)
 
     got, want = exact_law(program), plain_law(folders[0], params)

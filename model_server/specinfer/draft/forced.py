@@ -12,17 +12,20 @@ class Forced:
 
     name = "grammar"
 
+    def __init__(self, *, nodes: int) -> None:
+        self._nodes = nodes
+
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
-        return [_forced(request) for request in requests]
+        return [_forced(request, self._nodes) for request in requests]
 
     def forget(self, request: Request) -> None:
         """Nothing is kept."""
 
 
-def _forced(request: Request) -> TokenTree:
+def _forced(request: Request, nodes: int) -> TokenTree:
     tree, node = TokenTree.rooted_at(request.tokens[-1]), ROOT
     if request.constraint is not None:
-        for token in request.constraint.forced()[: max(0, request.room - 1)]:
+        for token in request.constraint.forced()[: max(0, min(nodes, request.room - 1))]:
             node = tree.add(node, token)
     return tree
 
