@@ -1,5 +1,6 @@
 # syntax=docker/dockerfile:1
-# The model server for SageMaker.  Targets: cuda (default; ml.g5, ml.g6) and cpu.
+# The model server for SageMaker.  Targets: cuda (default; ml.g5, ml.g6), cpu, and fleet (cuda with
+# Ray, for the large stack).
 #   docker build --target cpu -t specinfer:cpu .
 #
 # Driver matrix: torch's wheels are built for CUDA 13.0, which needs driver 580, so on SageMaker
@@ -25,6 +26,10 @@ FROM build AS build-cuda
 RUN docker/install.sh cuda /opt/specinfer \
     && TRITON_CACHE_DIR=/opt/triton /opt/specinfer/bin/python -m specinfer_kernels.warm
 
+FROM build AS build-fleet
+RUN docker/install.sh fleet /opt/specinfer \
+    && TRITON_CACHE_DIR=/opt/triton /opt/specinfer/bin/python -m specinfer_kernels.warm
+
 FROM python:3.11.14-slim-bookworm AS runtime
 ENV HF_HUB_OFFLINE=1 \
     PATH=/opt/specinfer/bin:$PATH \
@@ -42,6 +47,20 @@ RUN apt-get update \
     && apt-get install --no-install-recommends --yes gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build-cpu /opt/specinfer /opt/specinfer
+
+FROM runtime AS fleet
+# KubeRay replaces the entry point by `ray start`; its probes run wget in the container.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --no-install-recommends --yes gcc libc6-dev wget \
+    && rm -rf /var/lib/apt/lists/*
+EXPOSE 8000
+ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    NVIDIA_VISIBLE_DEVICES=all \
+    RAY_USAGE_STATS_ENABLED=0 \
+    TRITON_CACHE_DIR=/opt/triton
+COPY --from=build-fleet /opt/triton /opt/triton
+COPY --from=build-fleet /opt/specinfer /opt/specinfer
 
 FROM runtime AS cuda
 # Triton compiles its launcher on the machine that has the GPU, with the host compiler.

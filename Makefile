@@ -31,7 +31,16 @@ test: $(STAMP)  ## Run the tests
 	@.venv-checkov/bin/python -m pip install -qq --disable-pip-version-check checkov==3.3.30
 	@touch $@
 
-test-slow: $(STAMP) .venv-checkov/.installed  ## Run the real-model and full-stack tests that `test` leaves out
+# Ray beside the environment rather than in it: it brings event loops and parsers that uvicorn
+# would take up by itself.
+.venv-ray/.installed: $(STAMP)
+	@$(PYTHON) -m venv .venv-ray
+	@$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
+	  > "$$(.venv-ray/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth"
+	@.venv-ray/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt 'ray[serve]'
+	@touch $@
+
+test-slow: $(STAMP) .venv-checkov/.installed .venv-ray/.installed  ## Run the real-model and full-stack tests that `test` leaves out
 	$(BIN)/python -m pytest -q -m "slow and not gpu" $(ARGS)
 
 lint: $(STAMP)  ## Check style and formatting

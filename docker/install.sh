@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the model server into a virtual environment, as the image has it.
-# Usage: install.sh cpu|cuda FOLDER, from the root of the checkout.
+# Usage: install.sh cpu|cuda|fleet FOLDER, from the root of the checkout.
 # TORCH_INDEX: where the CPU build of torch comes from; empty for pip's own indices.
 set -eu
 
@@ -11,7 +11,8 @@ case $target in
   cpu) extras=server,trace,scale index=${TORCH_INDEX-https://download.pytorch.org/whl/cpu} ;;
   # The plain wheel of torch brings the CUDA 13 libraries with it.
   cuda) extras=server,trace,scale,gpu index= ;;
-  *) echo "install.sh: no target $target; cpu or cuda" >&2; exit 2 ;;
+  fleet) extras=server,trace,scale,gpu,ray index= ;;
+  *) echo "install.sh: no target $target; cpu, cuda or fleet" >&2; exit 2 ;;
 esac
 
 "${PYTHON:-python3}" -m venv "$folder"

@@ -39,7 +39,8 @@ LAYERS = [
     ["parallel"],
     ["model_store"],
     ["generate", "server", "plan"],
-    ["local"],
+    ["fleet", "local"],
+    ["batch"],
     ["cli"],
 ]
 FREE = {"testing", "train", "deploy", "metrics"}  # ordered by their own tests
@@ -95,7 +96,7 @@ def test_http_lives_in_the_server_and_the_laptop_stack() -> None:
     for path in SOURCES["specinfer"].rglob("*.py"):
         own = path.relative_to(SOURCES["specinfer"]).parts[0]
         if {name.split(".")[0] for name in imports(path)} & HTTP:
-            assert own in {"server", "local", "testing"}, path
+            assert own in {"server", "fleet", "local", "testing"}, path
 
 
 def test_kernels_and_gateway_stand_alone() -> None:

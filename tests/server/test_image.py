@@ -19,7 +19,7 @@ def test_the_entry_point_is_in_exec_form_and_takes_serve():
 
 
 def test_each_target_is_installed_by_the_script_the_test_below_runs():
-    assert set(re.findall(r"RUN docker/install\.sh (\w+)", DOCKERFILE)) == {"cpu", "cuda"}
+    assert set(re.findall(r"RUN docker/install\.sh (\w+)", DOCKERFILE)) == {"cpu", "cuda", "fleet"}
 
 
 def test_what_the_build_copies_is_what_the_ignore_file_lets_in():
@@ -33,7 +33,7 @@ def test_what_the_build_copies_is_what_the_ignore_file_lets_in():
 def test_an_unknown_target_is_refused(tmp_path):
     script = [str(ROOT / "docker" / "install.sh"), "tpu", str(tmp_path)]
     done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "install.sh: no target tpu; cpu or cuda\n")
+    assert (done.returncode, done.stderr) == (2, "install.sh: no target tpu; cpu, cuda or fleet\n")
 
 
 @pytest.fixture(scope="session")

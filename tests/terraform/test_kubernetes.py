@@ -1,6 +1,7 @@
 """The large stack's objects: valid for the API servers that will read them, and set as meant."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import yaml
 
 from terraform_schema.kube import complaints
 from terraform_schema.workspace import Applied, resources
+
+ROOT = Path(__file__).parents[2]
 
 
 def objects(stack_resources: Any) -> list[Any]:
@@ -166,9 +169,11 @@ def test_ray_runs_our_application_and_scales_it(ray: list[Any]) -> None:
     (service,) = of_kind(ray, "RayService")
     (application,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
     assert application["import_path"] == "specinfer.fleet:app"
+    assert application["runtime_env"]["env_vars"]["SPECINFER_STREAM_DEADLINE_S"] == "80"
     (replica,) = application["deployments"]
     assert replica["autoscaling_config"]["max_replicas"] == 8
     cluster = service["spec"]["rayClusterConfig"]
+    assert f"ray=={cluster['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()
     assert cluster["enableInTreeAutoscaling"]
     (workers,) = cluster["workerGroupSpecs"]
     assert workers["maxReplicas"] == 8

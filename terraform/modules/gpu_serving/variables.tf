@@ -92,7 +92,7 @@ variable "kms_key_arn" {
 variable "ray_version" {
   description = "Ray version inside the image."
   type        = string
-  default     = "2.52.0"
+  default     = "2.60.0"
 }
 
 variable "kuberay_version" {

@@ -8,7 +8,13 @@ locals {
       name         = "specinfer"
       import_path  = "specinfer.fleet:app"
       route_prefix = "/"
-      runtime_env  = { env_vars = { for pair in var.container.env : pair.name => pair.value } }
+      # A stream ends by itself, told so, before the pod that runs it is ended.
+      runtime_env = {
+        env_vars = merge(
+          { SPECINFER_STREAM_DEADLINE_S = tostring(var.grace_s - 10) },
+          { for pair in var.container.env : pair.name => pair.value },
+        )
+      }
       deployments = [{
         name                          = "SpecInfer"
         max_ongoing_requests          = 32
