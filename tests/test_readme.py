@@ -26,6 +26,8 @@ def commands() -> list[str]:
 MADE = [line for line in commands() if line.startswith("make")]
 GENERATED = [line for line in commands() if "specinfer generate" in line]
 SERVED = [line for line in commands() if "specinfer serve" in line]
+BATCHED = [line for line in commands() if "specinfer batch" in line]
+FLEETS = [line for line in commands() if "serve run" in line]  # tests/fleet/test_fleet_on_ray.py
 PLANNED = [line for line in commands() if "specinfer plan" in line]
 
 
@@ -36,7 +38,7 @@ def specinfer(line: str, *more: str, limit: float = 300) -> subprocess.Completed
 
 
 def test_no_command_is_left_out() -> None:
-    assert sorted(MADE + GENERATED + SERVED + PLANNED) == sorted(commands())
+    assert sorted(MADE + GENERATED + SERVED + PLANNED + BATCHED + FLEETS) == sorted(commands())
 
 
 @pytest.mark.parametrize("line", [*MADE, "make run ONCE=1", 'make run PROMPT="x y"'])
@@ -95,3 +97,14 @@ def test_plan_recommends(line: str) -> None:
     done = specinfer(line)
     assert done.returncode == 0, done.stderr
     assert "instance" in done.stdout
+
+
+@pytest.mark.parametrize("line", BATCHED)
+def test_batch_answers_a_file(line: str, tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny", "llama")
+    (tmp_path / "prompts.jsonl").write_text('{"inputs": "abc"}\n')
+    for name in ("prompts.jsonl", "answers.jsonl"):
+        line = line.replace(name, str(tmp_path / name))
+    done = specinfer(line, "--model", str(model))
+    assert done.returncode == 0, done.stderr
+    assert "generated_text" in (tmp_path / "answers.jsonl").read_text()

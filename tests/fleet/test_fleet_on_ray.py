@@ -69,3 +69,14 @@ def test_one_metrics_page_counts_for_both_replicas(report: Any) -> None:
     assert page.count("# TYPE specinfer_requests_total counter") == 1
     (line,) = (row for row in page.splitlines() if row.startswith("specinfer_requests_total{"))
     assert float(line.split()[-1]) >= len(report["after"]["answers"])
+
+
+def test_what_serve_and_kuberay_import_is_an_application() -> None:
+    code = "from specinfer.fleet import app; print(type(app).__name__)"
+    found = subprocess.run(
+        [PYTHON, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    assert found.stdout.startswith("Application"), found.stderr

@@ -19,12 +19,18 @@ from specinfer.fleet.replica import Replica
 Answer = Callable[[Sequence[bytes]], bytes]
 HEADERS = ((b"content-type", b"application/jsonlines"),)
 PATIENCE_S = 3600.0
+# Nobody waits for an answer here, and a shard may fill the engine's batch.
+ALONE = {
+    "SPECINFER_BATCH_DEADLINE_S": str(PATIENCE_S),
+    "SPECINFER_BATCH_PARALLEL": "32",
+    "SPECINFER_MAX_PAYLOAD_MB": "1024",
+}
 
 
 @contextmanager
 def local(environ: Mapping[str, str], overrides: Mapping[str, Any]) -> Iterator[Answer]:
     """Load the server's application into this process, without a port."""
-    replica = Replica({"SPECINFER_BATCH_DEADLINE_S": str(PATIENCE_S), **environ}, overrides)
+    replica = Replica({**ALONE, **environ}, overrides)
 
     async def parts(rows: Sequence[bytes]) -> bytes:
         call = Call("POST", "/invocations", headers=HEADERS, body=b"\n".join(rows))
