@@ -29,6 +29,7 @@ LAYERS = [
     ["graphs"],
     ["llm", "verify"],
     ["lean"],
+    ["offload"],
     ["ssm"],
     ["draft"],
     ["speculate"],

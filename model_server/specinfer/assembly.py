@@ -115,6 +115,8 @@ def _measured(model: CausalLM, cache: KVCache) -> CostModel:
         return watch.milliseconds()
 
     room = cache.pages * cache.page_size
+    if model.weights_decide:
+        return CostModel.measured(milliseconds, [1, min(max(ROWS), room)], runs=1)
     return CostModel.measured(milliseconds, [rows for rows in ROWS if rows <= room])
 
 

@@ -9,6 +9,7 @@ from specinfer.errors import ConfigError
 
 Verifier = Literal["auto", "naive", "multi_step", "multi_step_wor", "traversal"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
+Offload = Literal["none", "cpu", "disk"]
 Quantization = Literal["none", "int8"]
 CudaGraphs = Literal["auto", "on", "off"]
 
@@ -63,6 +64,8 @@ class EngineConfig:
     quantization: Quantization = "none"  # of the linears' weights, the SSMs' too
     device: str = "auto"
     tensor_parallel: int = 1  # ranks, one a GPU, that share the LLM
+    offload: Offload = "none"  # where the LLM's layers are kept: in host memory, on disk
+    offload_layers: int = 3  # ... and how many are on the device at a time
     max_batch: int = 32
     max_context: int | None = None  # None: the model's own
     cache_tokens: int = 16384
@@ -82,14 +85,16 @@ class EngineConfig:
             "prefill_rows",
             "queue_limit",
             "tensor_parallel",
+            "offload_layers",
         ):
             _require(name, getattr(self, name) >= 1, getattr(self, name), "at least 1")
         if self.most_nodes > MAX_TREE_NODES:
             raise ConfigError(
                 f"the merged tree may have {self.most_nodes} nodes, the limit is {MAX_TREE_NODES}"
             )
-        if self.tensor_parallel > 1 and self.quantization != "none":
-            raise ConfigError("tensor_parallel: the shares of a quantized LLM are not supported")
+        offloads = get_args(Offload)
+        _require("offload", self.offload in offloads, self.offload, f"one of {offloads}")
+        self._refuse_combinations()
         _require("dtype", self.dtype in get_args(DType), self.dtype, f"one of {get_args(DType)}")
         kinds = get_args(Quantization)
         _require("quantization", self.quantization in kinds, self.quantization, f"one of {kinds}")
@@ -110,6 +115,13 @@ class EngineConfig:
         """Speculated nodes that the merged tree may have."""
         free = 3 * self.lookup_nodes * self.lookup  # look-up, n-grams, what a grammar forces
         return len(self.ssms) * self.tree.nodes + free
+
+    def _refuse_combinations(self) -> None:
+        if self.quantization != "none" and (self.tensor_parallel > 1 or self.offload != "none"):
+            name = "offload" if self.offload != "none" else "tensor_parallel"
+            raise ConfigError(f"{name}: goes with quantization none, not {self.quantization}")
+        if self.tensor_parallel > 1 and self.offload != "none":
+            raise ConfigError("offload: an LLM is either off-loaded or shared by several ranks")
 
     @property
     def speculates(self) -> bool:

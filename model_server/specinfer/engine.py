@@ -15,6 +15,7 @@ from specinfer.fingerprint import fingerprint
 from specinfer.intake import Intake
 from specinfer.lean import load_llm
 from specinfer.llm import CausalLM, resolve_device
+from specinfer.offload import load_offloaded
 from specinfer.request import Request, Sink
 from specinfer.sampling import SamplingParams
 from specinfer.scheduler import Scheduler
@@ -54,6 +55,7 @@ class Engine(Intake):
         self.model_id = model_id
         self.revision = revision
         self.cache = cache
+        self._llm = llm
         self._scheduler = Scheduler(
             speculator,
             max_batch=config.max_batch,
@@ -76,9 +78,7 @@ class Engine(Intake):
             raise ConfigError("tensor_parallel: an engine of several ranks is no single process's")
         if config.threads:
             torch.set_num_threads(config.threads)
-        device = resolve_device(config.device)
-        llm = load_llm(config.model, config.dtype, device, config.quantization)
-        return cls.over(llm, config)
+        return cls.over(_llm(config, resolve_device(config.device)), config)
 
     @classmethod
     def over(cls, llm: CausalLM, config: EngineConfig) -> "Engine":
@@ -148,6 +148,7 @@ class Engine(Intake):
             self._closing = True
             self._work.notify()
         self._thread.join()
+        self._llm.close()
 
     def _serve(self) -> None:
         try:
@@ -168,3 +169,13 @@ class Engine(Intake):
         with self._work:
             self._work.wait_for(lambda: self._closing or self._scheduler.busy)
             return not self._closing
+
+
+def _llm(config: EngineConfig, device: torch.device) -> CausalLM:
+    if config.offload == "none":
+        return load_llm(config.model, config.dtype, device, config.quantization)
+    if config.offload == "cpu" and device.type == "cpu":
+        raise ConfigError("offload: cpu keeps weights in host memory for a GPU; there is none")
+    return load_offloaded(
+        config.model, config.dtype, device, config.offload, slots=config.offload_layers
+    )

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from specinfer.config import DType, Quantization, Verifier
+from specinfer.config import DType, Offload, Quantization, Verifier
 from specinfer.errors import ParameterError, SpecInferError
 from specinfer.grammar.spec import Grammar
 
@@ -43,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="share the LLM among N processes, one a GPU",
+    )
+    parser.add_argument(
+        "--offload", choices=get_args(Offload), default="none", help="where the LLM's layers stay"
     )
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -111,6 +114,7 @@ def _config(args: argparse.Namespace) -> "EngineConfig":
         verifier=args.verifier,
         quantization=args.quantization,
         tensor_parallel=args.tensor_parallel,
+        offload=args.offload,
         **{name: value for name, value in given.items() if value},
     )
 

@@ -80,6 +80,7 @@ class CausalLM:
     graphs: Graphs | None = None  # where passes are replayed, see assembly
     cache_type: type[KVCache] = KVCache
     uncapturable: str | None = None  # why its passes cannot become CUDA graphs, if so
+    weights_decide: bool = False  # a pass costs the reading of the weights, whatever its rows
 
     def __init__(self, model: torch.nn.Module, name: str) -> None:
         self.name = name
@@ -144,6 +145,9 @@ class CausalLM:
             dtype=self.dtype,
             device=self.device,
         )
+
+    def close(self) -> None:
+        """Let go of what is more than memory."""
 
     @torch.inference_mode()
     def forward(self, plan: ForwardPlan) -> Tensor:

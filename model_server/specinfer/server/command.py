@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes, one a GPU, that share the LLM (setting: tensor_parallel, SPECINFER_TP)",
     )
+    parser.add_argument(
+        "--offload", help="where the LLM's layers stay: none, cpu or disk (setting: offload)"
+    )
     parser.add_argument("--host", help="address to listen on (setting: host)")
     parser.add_argument("--port", type=int, help="port to listen on (setting: port)")
 
@@ -54,7 +57,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> in
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
     ssms = tuple(args.ssm) if args.ssm else None
     given = {"model": args.model, "ssms": ssms, "host": args.host, "port": args.port}
-    given["tensor_parallel"] = args.tensor_parallel
+    given |= {"tensor_parallel": args.tensor_parallel, "offload": args.offload}
     return {name: value for name, value in given.items() if value is not None}
 
 
