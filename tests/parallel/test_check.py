@@ -39,7 +39,7 @@ def test_fewer_than_one_rank_is_refused(tiny):
 
 
 def test_a_quantized_llm_is_not_shared(tiny):
-    with pytest.raises(ConfigError, match="tensor_parallel: the shares of a quantized LLM"):
+    with pytest.raises(ConfigError, match="tensor_parallel: goes with quantization none"):
         config(tiny["llama"], 2, quantization="int8")
 
 
