@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specinfer.cli import main
-from specinfer.server.settings import known_settings
+from specinfer.server.settings import load_settings
 
 SMALL = ["plan", "--model", "llama-7b", "--ssm", "llama-68m", "--traffic", "requests=1,seconds=10"]
 
@@ -27,10 +27,13 @@ def test_the_document_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_is_recommended_is_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    main([*SMALL, "--json"])
-    settings = json.loads(capsys.readouterr().out)["recommended"]["settings"]
-    names = {name.removeprefix("SPECINFER_").lower() for name in settings}
-    assert names <= known_settings().keys()
+    large = ["plan", "--model", "llama-3.1-70b", "--instance", "ml.g5.48xlarge", "--traffic"]
+    main([*large, "seconds=60", "--json"])
+    told = json.loads(capsys.readouterr().out)["recommended"]["settings"]
+    assert told["SPECINFER_TP"] == "8"
+    settings = load_settings(told).engine
+    assert settings.tensor_parallel == 8
+    assert settings.cache_tokens == int(told["SPECINFER_CACHE_TOKENS"])
 
 
 @pytest.mark.parametrize(

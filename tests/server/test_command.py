@@ -1,6 +1,8 @@
 """`serve` as a process: start-up faults in one line, SIGTERM ends it with status 0."""
 
+import argparse
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -9,6 +11,10 @@ import sys
 
 import httpx
 import pytest
+
+from specinfer.model_store import ModelStore, cache_folder
+from specinfer.model_store.catalogue import known
+from specinfer.server.command import _overrides, add_arguments
 
 SERVE = [sys.executable, "-m", "specinfer.server", "serve"]
 # The whole server but its model: the real command line, with the fake engine loaded by it.
@@ -119,3 +125,14 @@ def test_sigterm_drains_running_answers_and_exits_0(process):
         last = [line for line in lines if line][-1]
     assert '"truncated_by":"shutdown"' in last
     assert child.wait(timeout=10) == 0
+
+
+def test_a_known_name_is_served_like_a_folder(model_folder, tmp_path_factory, monkeypatch):
+    root = tmp_path_factory.mktemp("cache")
+    store = ModelStore(cache_folder({"SPECINFER_CACHE": str(root)}))
+    folder = store.path(known("default", store.models))
+    shutil.copytree(model_folder, folder)
+    monkeypatch.setenv("SPECINFER_CACHE", str(root))
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert _overrides(parser.parse_args(["--model", "default"])) == {"model": folder}

@@ -15,7 +15,7 @@ HELP = "serve the model over HTTP as a SageMaker container does"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, help="model folder (setting: model)")
+    parser.add_argument("--model", help="known name or model folder (setting: model, a folder)")
     parser.add_argument("--ssm", type=Path, action="append", help="folder of a small model; repeat")
     parser.add_argument(
         "--tensor-parallel",
@@ -55,8 +55,11 @@ def run(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> in
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
+    from specinfer.model_store import resolve_model
+
+    model = resolve_model(args.model) if args.model else None
     ssms = tuple(args.ssm) if args.ssm else None
-    given = {"model": args.model, "ssms": ssms, "host": args.host, "port": args.port}
+    given = {"model": model, "ssms": ssms, "host": args.host, "port": args.port}
     given |= {"tensor_parallel": args.tensor_parallel, "offload": args.offload}
     return {name: value for name, value in given.items() if value is not None}
 
