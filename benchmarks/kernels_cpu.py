@@ -2,8 +2,10 @@
 
 Run: python benchmarks/kernels_cpu.py.  A ratio is the peer's time by ours, so above 1 is faster.
 Each figure is the least of several rounds in which all candidates take turns, so that a busy
-machine slows all of them.  `dense` gathers the pages and masks densely, as peers without a tree
-kernel do; `contiguous` is SDPA on a cache of one request, already laid out for it.
+machine slows all of them, going through LAYERS layers' keys and values, more than a cache holds.
+`invariant` gives a row the same bits in any batch.  `dense` gathers the pages and masks densely, as
+peers without a tree kernel do; `contiguous` is SDPA on a cache of one request, already laid out
+for it.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,6 +25,7 @@ from specinfer_kernels.testing import Tensors, batch_of, random_tree
 HEADS = {"SmolLM2-135M": (9, 3, 64), "Llama-3-8B": (32, 8, 128)}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 PAGE = 16
+LAYERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +46,31 @@ class Case:
         return batch_of([self.context] * self.requests, trees, page_size=PAGE, pages=pages)
 
 
-def candidates(case: Case, generator: torch.Generator) -> dict[str, Callable[[], Tensor]]:
-    """Return one layer's attention as a call, ours and the peers'; masks are made beforehand."""
+def candidates(case: Case, generator: torch.Generator) -> dict[str, Callable[[], object]]:
+    """Return all layers' attention as a call, ours and the peers'; masks are made beforehand."""
     batch = case.batch(generator)
-    heads = HEADS[case.model]
-    given = Tensors.random(batch, *heads, DTYPES[case.dtype], generator)
-    plan = plan_attention(batch, dtype=given.query.dtype, backend="cpu")
+    heads, dtype = HEADS[case.model], DTYPES[case.dtype]
+    layers = [Tensors.random(batch, *heads, dtype, generator) for _ in range(LAYERS)]
     scale = heads[2] ** -0.5
     calls = {
-        "ours": lambda: tree_attention(given.query, given.keys, given.values, plan, scale=scale),
-        "dense": _dense(batch, given, scale),
+        "ours": [_ours(batch, layer, scale, invariant=False) for layer in layers],
+        "invariant": [_ours(batch, layer, scale, invariant=True) for layer in layers],
+        "dense": [_dense(batch, layer, scale) for layer in layers],
     }
     if case.requests == 1 and not case.shuffled:
-        calls["contiguous"] = _contiguous(batch, given, scale)
-    return calls
+        calls["contiguous"] = [_contiguous(batch, layer, scale) for layer in layers]
+    return {name: partial(_all, own) for name, own in calls.items()}
+
+
+def _all(calls: Sequence[Callable[[], Tensor]]) -> None:
+    for call in calls:
+        call()
+
+
+def _ours(batch: TreeBatch, given: Tensors, scale: float, invariant: bool) -> Callable[[], Tensor]:
+    plan = plan_attention(batch, dtype=given.query.dtype, backend="cpu", invariant=invariant)
+    parts = given.query, given.keys, given.values
+    return lambda: tree_attention(*parts, plan, scale=scale)
 
 
 def _dense(batch: TreeBatch, given: Tensors, scale: float) -> Callable[[], Tensor]:
@@ -102,8 +117,8 @@ def _bias(batch: TreeBatch, dtype: torch.dtype) -> Tensor:
     )
 
 
-def least_times(calls: dict[str, Callable[[], Tensor]], budget: float) -> dict[str, float]:
-    """Return each call's least time in seconds; candidates take turns until budget is spent."""
+def least_times(calls: dict[str, Callable[[], object]], budget: float) -> dict[str, float]:
+    """Return each call's least seconds a layer; candidates take turns until budget is spent."""
     least = dict.fromkeys(calls, float("inf"))
     for call in calls.values():
         call()
@@ -113,7 +128,7 @@ def least_times(calls: dict[str, Callable[[], Tensor]], budget: float) -> dict[s
             start = time.perf_counter()
             call()
             least[name] = min(least[name], time.perf_counter() - start)
-    return least
+    return {name: seconds / LAYERS for name, seconds in least.items()}
 
 
 def planning_time(case: Case, generator: torch.Generator) -> float:
@@ -129,7 +144,7 @@ def planning_time(case: Case, generator: torch.Generator) -> float:
     plan = plan_attention(batch, dtype=dtype, backend="cpu")
     later = lambda: tree_attention(given.query, given.keys, given.values, plan, scale=1.0)  # noqa: E731
     times = least_times({"first": first_layer, "later": later}, 0.3)
-    return times["first"] - times["later"]
+    return (times["first"] - times["later"]) * LAYERS
 
 
 def cases(models: Sequence[str], dtypes: Sequence[str], quick: bool) -> list[Case]:
@@ -156,9 +171,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="spent on each row")
     wish = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.platform()}")
-    print(
-        f"{'model':13} dtype  B context rows pages      ours us  dense/ours  contig/ours  plan us"
-    )
+    figures = "ours us  dense/ours  contig/ours  invariant us  plan us"
+    print(f"{'model':13} dtype  B context rows pages      {figures}")
     generator = torch.Generator().manual_seed(0)
     for case in cases(wish.model or ["SmolLM2-135M"], wish.dtype or list(DTYPES), wish.quick):
         times = least_times(candidates(case, generator), wish.seconds)
@@ -167,6 +181,7 @@ def main() -> None:
             f"{case.model:13} {case.dtype:5} {case.requests:2} {case.context:7} {case.rows:4} "
             f"{'shuffled' if case.shuffled else 'in order':8} {ours * 1e6:9.0f} "
             f"{times['dense'] / ours:11.2f} {f'{peer / ours:12.2f}' if peer else ' ' * 12} "
+            f"{times['invariant'] * 1e6:13.0f} "
             f"{planning_time(case, generator) * 1e6:8.0f}",
             flush=True,
         )

@@ -214,3 +214,21 @@ def test_batches_that_contradict_themselves_are_refused() -> None:
         plan_attention(changed(contexts=torch.tensor([9], dtype=torch.int32)), dtype=torch.float32)
     with pytest.raises(KernelError, match="attention in torch.int64"):
         plan_attention(good, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize(("contexts", "rows"), [([5, 90, 33], [1, 1, 1]), ([40, 40], [8, 8])])
+def test_what_others_hold_is_never_read(
+    contexts: list[int], rows: list[int], window: int | None, generator: torch.Generator
+) -> None:
+    """Every slot that no row of the batch may see is poisoned."""
+    batch = make(contexts, rows, generator)
+    tensors = Tensors.random(batch, 4, 2, 16, torch.float64, generator)
+    clean = attend(batch, tensors, window=window)
+    own = torch.zeros(len(tensors.keys), dtype=torch.bool)
+    for request, (context, count) in enumerate(zip(contexts, rows, strict=True)):
+        logical = torch.arange(context + count)
+        own[batch.pages[request].long()[logical // 16] * 16 + logical % 16] = True
+    for pool in (tensors.keys, tensors.values):
+        pool[~own] = torch.nan
+    assert torch.equal(attend(batch, tensors, window=window), clean)

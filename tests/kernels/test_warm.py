@@ -54,22 +54,11 @@ def test_faults_are_named() -> None:
     assert Usage(registers=40, spills=0, shared=110_000, products=0).faults(90, False) == []
 
 
-SPILLING = {
-    ("32/8/128", "86", "fp32"): "ieee products at width 128 spill 4 to 6 registers",
-    ("4/1/256", "80", "bf16"): "width 256 spills 11 registers on an A100 at 32 packed rows",
-}
-
-
-def compiled() -> list[object]:
+def compiled() -> list[tuple[str, str, str]]:
     """bfloat16 on every card; the other types on the A10G, the card of ml.g5."""
     cases = [(heads, card, "bf16") for heads in MATRIX for card in ("80", "86", "89", "90")]
     cases += [(heads, "86", dtype) for heads in MATRIX for dtype in ("fp16", "fp32")]
-    return [
-        pytest.param(*case, marks=pytest.mark.xfail(reason=SPILLING[case]))
-        if case in SPILLING
-        else case
-        for case in cases
-    ]
+    return cases
 
 
 @pytest.mark.slow

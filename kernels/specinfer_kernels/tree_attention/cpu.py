@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from specinfer_kernels.errors import KernelError
 from specinfer_kernels.tree_attention.batch import TreeBatch
-from specinfer_kernels.tree_attention.tiles import Tile, tiles_of, tree_bias
+from specinfer_kernels.tree_attention.tiles import Entries, Tile, tiles_of, tree_bias
 
 # Rows from which packing heads into rows costs more than it saves: measured at context 1k, one
 # thread, a call on packed heads takes 0.43 of the time at 2 rows, 0.97 at 16, 1.05 at 32.
 PACKED_BELOW = 32
+# Rows of a product that MKL has its fast kernels for: at context 1k, 3 rows take 138 us, 4 take 90.
+ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +26,16 @@ class View:
     """A tile as one kind of layer sees it: B * T rows, L keys each.
 
     Packed, the heads that share a key/value head are rows of it: [B, K, T * G, D] for
-    [B, H, T, D].
+    [B, H, T, D], filled up to a multiple of ROWS.
     """
 
     source: slice | Tensor  # [B * T] rows of the batch, a piece's padding included
     target: slice | Tensor  # those that are no padding
     real: Tensor | None  # where they are among the B * T; None: all, in order
-    slots: slice | Tensor  # [B * L] of the pool
+    entries: Entries  # [B, L] of the pools
     bias: Tensor | None  # [B, 1, T * G, L] or [B, 1, T, L]; for one row [B, 1, 1, L]
     requests: int
+    rows_each: int  # T, a shorter piece's padding included
     packed: bool
 
     def queries(self, query: Tensor, kv_heads: int) -> Tensor:
@@ -41,20 +44,16 @@ class View:
         if not self.packed:
             return query[self.source].view(self.requests, -1, heads, width).transpose(1, 2)
         rows = query[self.source].view(self.requests, -1, kv_heads, heads // kv_heads, width)
-        return rows.transpose(1, 2).reshape(self.requests, kv_heads, -1, width)
-
-    def entries(self, pool: Tensor, scratch: Tensor | None) -> Tensor:
-        """Return [B, K, L, D]: a view of the pool, or a copy in scratch."""
-        if isinstance(self.slots, slice):
-            found = pool[self.slots]
-        else:
-            found = torch.index_select(pool, 0, self.slots, out=scratch)
-        return found.view(self.requests, -1, *pool.shape[1:]).transpose(1, 2)
+        packed = rows.transpose(1, 2).reshape(self.requests, kv_heads, -1, width)
+        missing = -packed.shape[2] % ROWS
+        return pad(packed, (0, 0, 0, missing)) if missing else packed
 
     def rows(self, attended: Tensor, heads: int) -> Tensor:
         """Turn what queries' shape became into the tile's real rows, [<= B * T, H, D]."""
         requests, kv_heads, _, width = attended.shape
-        split = attended.view(requests, kv_heads, -1, heads // kv_heads, width)
+        group = heads // kv_heads
+        real = attended[:, :, : self.rows_each * group]
+        split = real.reshape(requests, kv_heads, -1, group, width)
         rows = split.transpose(1, 2).reshape(-1, heads, width)
         return rows if self.real is None else rows[self.real]
 
@@ -91,9 +90,11 @@ class CpuPlan:
         views = self._views(window, query.shape[1] // kv_heads)
         out = torch.zeros_like(query) if self.batch.padded else torch.empty_like(query)
         for view in views:
-            k_scratch, v_scratch = self._scratch(view, keys)
             q = view.queries(query, kv_heads)
-            k, v = view.entries(keys, k_scratch), view.entries(values, v_scratch)
+            k, v = (
+                view.entries.of(pool, view.requests, scratch).transpose(1, 2)
+                for pool, scratch in zip((keys, values), self._scratch(view, keys), strict=True)
+            )
             if softcap is None:
                 attended = scaled_dot_product_attention(
                     q, k, v, attn_mask=view.bias, scale=scale, enable_gqa=True
@@ -123,17 +124,18 @@ class CpuPlan:
             bias = bias[..., skip:]
             if packed and tile.rows > 1:
                 bias = bias.repeat_interleave(group, dim=1)
+                bias = pad(bias, (0, 0, 0, -bias.shape[1] % ROWS))
             bias = bias[:, None]
         source, real = tile.query_rows(), tile.real_rows()
         target = source if real is None or isinstance(source, slice) else source[real]
-        return View(
-            source, target, real, tile.slots(self.batch, skip), bias, len(tile.pieces), packed
-        )
+        entries, pieces = tile.entries(self.batch, skip), len(tile.pieces)
+        return View(source, target, real, entries, bias, pieces, tile.rows, packed)
 
     def _scratch(self, view: View, pool: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
-        if isinstance(view.slots, slice):
+        wanted = view.entries.scratch_shape()
+        if wanted is None:
             return None, None
-        shape = (len(view.slots), *pool.shape[1:])
+        shape = (*wanted, *pool.shape[1:])
         if shape not in self.scratch:
             self.scratch[shape] = pool.new_empty(shape), pool.new_empty(shape)
         return self.scratch[shape]
