@@ -22,6 +22,7 @@ from verifiers import early_exit
 from specinfer.assembly import assemble
 from specinfer.choices import SeededChoices
 from specinfer.config import EngineConfig, TreeShape
+from specinfer.lean.llm import LeanLM, load_llm
 from specinfer.llm import CausalLM
 from specinfer.model_store import resolve_model
 from specinfer.request import Request
@@ -36,15 +37,16 @@ TREE = TreeShape((1, 1, 3, 1, 1))  # 11 nodes below the root
 
 @dataclass
 class Stopwatch:
-    """Adds up the milliseconds spent in the function it is put around, and its calls."""
+    """Adds up the milliseconds spent in the functions it is put around."""
 
+    now: Callable[[], float]
     spent: float = 0.0
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any) -> Any:
-            started = time.perf_counter()
+            started = self.now()
             result = function(*args)
-            self.spent += (time.perf_counter() - started) * 1e3
+            self.spent += (self.now() - started) * 1e3
             return result
 
         return timed
@@ -52,7 +54,7 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Step:
-    """One iteration: milliseconds in all, those of the models, and tokens it emitted."""
+    """One iteration: its milliseconds in all, and those spent in models."""
 
     whole: float
     forwards: float
@@ -72,7 +74,7 @@ def a_request(tokenizer: Tokenizer, prompt: str, limit: int, params: SamplingPar
 
 def measure(config: EngineConfig, watch: Stopwatch, batch: int, temperature: float) -> list[Step]:
     """Return the steps in which a whole batch decodes."""
-    llm = CausalLM.load(config.model, config.dtype, torch.device("cpu"))
+    llm = load_llm(config.model, config.dtype, torch.device("cpu"), config.quantization)
     tokenizer = Tokenizer(config.model)
     scheduler = Scheduler(
         assemble(config, llm, tokenizer),
@@ -93,12 +95,12 @@ def measure(config: EngineConfig, watch: Stopwatch, batch: int, temperature: flo
         scheduler.add(requests[-1])
     steps: list[Step] = []
     started = time.perf_counter()
-    while time.perf_counter() - started < 8 and not any(r.finish_reason for r in requests):
+    while time.perf_counter() - started < 15 and not any(r.finish_reason for r in requests):
         decoding = all(request.emitted > 8 for request in requests)
         watch.spent = 0.0
-        begun = time.perf_counter()
+        begun = watch.now()
         scheduler.step()
-        whole = (time.perf_counter() - begun) * 1e3
+        whole = (watch.now() - begun) * 1e3
         if decoding:
             steps.append(Step(whole, watch.spent))
     return steps
@@ -111,9 +113,16 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
     parser.add_argument("--drafters", nargs="+", default=["none", "lookup", "ssm"])
+    parser.add_argument("--quantization", default="none")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="CPU time of this thread instead of the clock: for a shared machine and one thread",
+    )
     args = parser.parse_args()
-    watch = Stopwatch()
-    CausalLM.forward = watch.around(CausalLM.forward)  # type: ignore[method-assign]
+    watch = Stopwatch(time.thread_time if args.cpu_time else time.perf_counter)
+    for kind in (CausalLM, LeanLM):
+        kind.run = watch.around(kind.run)  # type: ignore[method-assign]
     model = resolve_model(args.model)
     with tempfile.TemporaryDirectory() as folder:
         ssm = early_exit(model, args.layers, Path(folder))
@@ -126,7 +135,12 @@ def main() -> None:
         for batch in args.batches:
             for name in args.drafters:
                 for temperature in args.temperatures:
-                    config = EngineConfig(model=model, adaptive=False, **settings[name])
+                    config = EngineConfig(
+                        model=model,
+                        adaptive=False,
+                        quantization=args.quantization,
+                        **settings[name],
+                    )
                     steps = measure(config, watch, batch, temperature)
                     whole = statistics.median(step.whole for step in steps)
                     rest = statistics.median(step.whole - step.forwards for step in steps)

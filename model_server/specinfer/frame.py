@@ -6,10 +6,10 @@ CUDA graph serves every pass that fits its frame: what is left over is padding.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from specinfer.transfer import staging
@@ -18,7 +18,7 @@ from specinfer_kernels import TreeBatch
 
 ALIGNMENT = 64  # bytes; Triton compiles for pointers that 16 divides
 WORD = 64  # ancestor bits in an int64
-Field = tuple[str, type[np.integer], tuple[int, ...]]
+Field = tuple[str, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,17 @@ class FrameShape:
         )
 
     def fields(self) -> list[Field]:
-        """Return name, type and shape of every array of a frame."""
-        wide, narrow = np.int64, np.int32
+        """Return name, bytes an item and shape of every array of a frame."""
         return [
-            ("tokens", wide, (self.rows,)),
-            ("positions", wide, (self.rows,)),
-            ("slots", wide, (self.rows,)),
-            ("wanted", wide, (self.wanted,)),
-            ("ancestors", wide, (self.rows, -(-self.longest // WORD))),
-            ("places", narrow, (self.rows,)),
-            ("starts", narrow, (self.segments + 1,)),
-            ("contexts", narrow, (self.segments,)),
-            ("pages", narrow, (self.segments, self.pages)),
+            ("tokens", 8, (self.rows,)),
+            ("positions", 8, (self.rows,)),
+            ("slots", 8, (self.rows,)),
+            ("wanted", 8, (self.wanted,)),
+            ("ancestors", 8, (self.rows, -(-self.longest // WORD))),
+            ("places", 4, (self.rows,)),
+            ("starts", 4, (self.segments + 1,)),
+            ("contexts", 4, (self.segments,)),
+            ("pages", 4, (self.segments, self.pages)),
         ]
 
 
@@ -77,11 +76,7 @@ class Frame:
     @classmethod
     def over(cls, buffer: Tensor, shape: FrameShape) -> "Frame":
         """See a buffer of `frame_bytes(shape)` bytes as a frame."""
-        views = {}
-        for (name, kind, size), start in zip(shape.fields(), _starts(shape), strict=False):
-            count = math.prod(size) * np.dtype(kind).itemsize
-            dtype = torch.int64 if kind is np.int64 else torch.int32
-            views[name] = buffer[start : start + count].view(dtype).view(size)
+        views = _cut({8: buffer.view(torch.int64), 4: buffer.view(torch.int32)}, shape)
         batch = TreeBatch(
             starts=views["starts"],
             contexts=views["contexts"],
@@ -100,7 +95,7 @@ class Frame:
 
 def frame_bytes(shape: FrameShape) -> int:
     """Return the size of a frame's buffer."""
-    return _starts(shape)[-1]
+    return sum(_aligned(math.prod(size) * width) for _, width, size in shape.fields())
 
 
 def pack(plan: ForwardPlan, shape: FrameShape) -> Tensor:
@@ -109,7 +104,8 @@ def pack(plan: ForwardPlan, shape: FrameShape) -> Tensor:
     Rows of padding belong to no segment and write to the cache's spare slot, which nobody reads.
     """
     host = staging(frame_bytes(shape), plan.cache.kv.device)
-    arrays = _arrays(host.numpy(), shape)
+    whole = host.numpy()
+    arrays = _cut({8: whole.view(np.int64), 4: whole.view(np.int32)}, shape)
     rows, segments = len(plan.tokens), len(plan.contexts)
     for name in ("tokens", "positions", "wanted", "contexts"):
         values = getattr(plan, name)
@@ -126,18 +122,17 @@ def pack(plan: ForwardPlan, shape: FrameShape) -> Tensor:
     return host
 
 
-def _starts(shape: FrameShape) -> list[int]:
-    """Return where each field begins, and where the last one ends."""
-    starts = [0]
-    for _, kind, size in shape.fields():
-        count = math.prod(size) * np.dtype(kind).itemsize
-        starts.append(starts[-1] + -(-count // ALIGNMENT) * ALIGNMENT)
-    return starts
+def _cut(views: dict[int, Any], shape: FrameShape) -> dict[str, Any]:
+    """Return every array of a frame; its buffer, torch's or numpy's, as items of 8 and 4 bytes."""
+    parts = {}
+    start = 0
+    for name, width, size in shape.fields():
+        first, count = start // width, math.prod(size)
+        part = views[width][first : first + count]
+        parts[name] = part.reshape(size) if len(size) > 1 else part
+        start += _aligned(count * width)
+    return parts
 
 
-def _arrays(host: NDArray[np.uint8], shape: FrameShape) -> dict[str, NDArray[np.integer]]:
-    arrays: dict[str, NDArray[np.integer]] = {}
-    for (name, kind, size), start in zip(shape.fields(), _starts(shape), strict=False):
-        count = math.prod(size) * np.dtype(kind).itemsize
-        arrays[name] = host[start : start + count].view(kind).reshape(size)
-    return arrays
+def _aligned(count: int) -> int:
+    return -(-count // ALIGNMENT) * ALIGNMENT
