@@ -25,6 +25,7 @@ COMMANDS = {
     "local": "specinfer.local.command",
     "serve": "specinfer.server.command",
     "models": "specinfer.model_store.command",
+    "train": "specinfer.train.command",
     "plan": "specinfer.plan.command",
     "batch": "specinfer.batch.command",
     "package": "specinfer.deploy.commands.package",

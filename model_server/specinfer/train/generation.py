@@ -1,0 +1,196 @@
+"""The data step: the LLM answers prompts in batches, and its laws are kept in shards.
+
+A shard is a function of the seed and its number, so a run that was killed goes on with the first
+shard that is missing.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specinfer.kv_cache import CachedSequence, Commit, KVCache
+from specinfer.llm import CausalLM
+from specinfer.train.prompts import Frame, Prompt
+from specinfer.train.shards import ANSWER, PROMPT, UNSCORED, Corpus, write_shard
+from specinfer.tree_attention import Segment, plan
+
+PAGE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """How much is generated, and how."""
+
+    laws: int = 200_000  # of answers' and prompts' tokens, in all shards
+    shard: int = 64  # prompts a shard, all answered in one batch
+    answer: int = 128  # tokens of an answer at most
+    turn: int = 72  # tokens of a turn that the LLM writes itself; longer ones are dropped
+    prompt: int = 220  # tokens of a given turn; longer ones are skipped
+    greedy: float = 0.75  # share of answers that take the likeliest token
+    keep: int = 16  # likeliest tokens of a law
+    seed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Dialogue:
+    """One sequence as it grows; what is forced is the template's."""
+
+    tokens: list[int]
+    greedy: bool
+    start: int  # where the user's turn begins
+    spoken: int | None  # where the answer begins, once it is known
+    sequence: CachedSequence
+    forced: list[int] = field(default_factory=list)
+    ids: list[Tensor] = field(default_factory=list)
+    probs: list[Tensor] = field(default_factory=list)
+    over: bool = False
+
+    def take(self, token: int, frame: Frame, config: DataConfig) -> None:
+        """Go on with the token that was chosen, or with the template's."""
+        if self.forced:
+            self._add_forced()
+        elif self.spoken is None and token in frame.ends:
+            self.forced = list(frame.after)
+            self._add_forced()
+        elif token in frame.ends or self._full(config):
+            self.over = True
+        else:
+            self.tokens.append(token)
+
+    def _add_forced(self) -> None:
+        self.tokens.append(self.forced.pop(0))
+        if not self.forced:
+            self.spoken = len(self.tokens)
+
+    def _full(self, config: DataConfig) -> bool:
+        if self.spoken is None:
+            return len(self.tokens) - self.start >= config.turn
+        return len(self.tokens) - self.spoken >= config.answer
+
+    def kinds(self) -> list[int]:
+        """Return what the law at each place is about."""
+        assert self.spoken is not None
+        unscored = max(0, self.start - 1)
+        prompt = self.spoken - 1 - unscored
+        answer = len(self.tokens) - self.spoken + 1
+        return [UNSCORED] * unscored + [PROMPT] * prompt + [ANSWER] * answer
+
+
+def generate(
+    llm: CausalLM,
+    frame: Frame,
+    prompts: Iterator[Prompt],
+    folder: Path,
+    config: DataConfig,
+    say: Callable[[int], None],
+) -> None:
+    """Write shards until there are as many laws as wanted; say(laws) after each shard."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number = laws = 0
+    while laws < config.laws:
+        batch = list(islice(_fitting(prompts, frame, config), config.shard))
+        path = folder / f"laws-{number:05d}.safetensors"
+        if not path.is_file():
+            write_shard(path, converse(llm, frame, batch, config, config.seed * 100_003 + number))
+        laws += _laws(path)
+        number += 1
+        say(laws)
+
+
+def _laws(path: Path) -> int:
+    from safetensors.torch import load_file
+
+    return int((load_file(path)["kind"] != UNSCORED).sum())
+
+
+def _fitting(prompts: Iterator[Prompt], frame: Frame, config: DataConfig) -> Iterator[Prompt]:
+    """Leave out turns that are too long, and those that would leave nothing to run."""
+    room = range(0 if frame.before else 1, config.prompt + 1)
+    return (p for p in prompts if len(frame.encode(p.text)) in room)
+
+
+@torch.inference_mode()
+def converse(
+    llm: CausalLM, frame: Frame, prompts: list[Prompt], config: DataConfig, seed: int
+) -> Corpus:
+    """Have all prompts finished and answered in one batch; return what was said and the laws."""
+    longest = len(frame.before) + len(frame.after) + config.prompt + config.turn + config.answer
+    cache = llm.new_cache(tokens=len(prompts) * (longest + PAGE), page_size=PAGE)
+    choose = random.Random(seed)
+    generator = torch.Generator(llm.device).manual_seed(seed)
+    dialogues = [
+        _begun(prompt, frame, cache, choose.random() < config.greedy) for prompt in prompts
+    ]
+    while live := [dialogue for dialogue in dialogues if not dialogue.over]:
+        _advance(llm, cache, live, frame, config, generator)
+    return _corpus([dialogue for dialogue in dialogues if dialogue.spoken is not None])
+
+
+def _begun(prompt: Prompt, frame: Frame, cache: KVCache, greedy: bool) -> _Dialogue:
+    tokens = frame.before + frame.encode(prompt.text)
+    start, spoken = len(frame.before), None
+    if prompt.finished:
+        tokens = tokens + frame.after
+        spoken = len(tokens)
+    return _Dialogue(tokens, greedy, start, spoken, cache.open([]))
+
+
+def _advance(
+    llm: CausalLM,
+    cache: KVCache,
+    live: list[_Dialogue],
+    frame: Frame,
+    config: DataConfig,
+    generator: torch.Generator,
+) -> None:
+    """Run what each dialogue has not run yet, keep the laws, and choose each next token."""
+    segments = [_segment(cache, dialogue) for dialogue in live]
+    laws = llm.forward(plan(cache, segments)).softmax(-1)
+    cache.commit([Commit(s.sequence, range(len(s)), s.tokens) for s in segments])
+    best = laws.topk(min(config.keep, laws.shape[1]))
+    drawn = torch.multinomial(laws, 1, generator=generator)[:, 0].tolist()
+    likeliest = best.indices[:, 0].tolist()
+    row = 0
+    for dialogue, segment in zip(live, segments, strict=True):
+        end = row + len(segment.wanted)
+        dialogue.ids.append(best.indices[row:end].int().cpu())
+        dialogue.probs.append(best.values[row:end].half().cpu())
+        drawing = dialogue.spoken is None or not dialogue.greedy
+        dialogue.take((drawn if drawing else likeliest)[end - 1], frame, config)
+        row = end
+
+
+def _segment(cache: KVCache, dialogue: _Dialogue) -> Segment:
+    done = dialogue.sequence.length
+    pending = dialogue.tokens[done:]
+    cache.reserve(dialogue.sequence, len(pending))
+    first = max(0, dialogue.start - 1 - done)
+    return Segment(
+        dialogue.sequence, pending, range(-1, len(pending) - 1), range(first, len(pending))
+    )
+
+
+def _corpus(dialogues: list[_Dialogue]) -> Corpus:
+    """Lay the finished dialogues end to end; places before the user's turn have no law."""
+    lengths = [len(dialogue.tokens) for dialogue in dialogues]
+    kinds = [kind for dialogue in dialogues for kind in dialogue.kinds()]
+    scored = torch.tensor(kinds) != UNSCORED
+    keep = dialogues[0].ids[0].shape[1]
+    ids = torch.zeros(len(kinds), keep, dtype=torch.int32)
+    probs = torch.zeros(len(kinds), keep, dtype=torch.float16)
+    ids[scored] = torch.cat([rows for dialogue in dialogues for rows in dialogue.ids])
+    probs[scored] = torch.cat([rows for dialogue in dialogues for rows in dialogue.probs])
+    tokens = [token for dialogue in dialogues for token in dialogue.tokens]
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    return Corpus(
+        torch.tensor(tokens, dtype=torch.int32),
+        offsets,
+        torch.tensor(kinds, dtype=torch.uint8),
+        ids,
+        probs,
+    )

@@ -1,0 +1,87 @@
+"""How often SSMs have the LLM's token, read off teacher-forced predictions (paper, Table 1).
+
+While a path of draft tokens is the LLM's own, a draft and teacher-forcing see the same context;
+so how many tokens a greedy step of a static tree would keep follows exactly from the hits.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from specinfer.train.batches import Schedule
+from specinfer.train.ranks import Ranks
+from specinfer.train.shards import ANSWER, UNSCORED, Corpus
+from specinfer.train.student import Student
+
+BATCH_TOKENS = 4096
+
+
+@torch.no_grad()
+def predictions(student: Student, corpus: Corpus, k: int, ranks: Ranks) -> Tensor:
+    """Return the k likeliest tokens (LLM ids) at every scored place, [N, k]; -1 elsewhere."""
+    found = torch.full((len(corpus.tokens), k), -1, dtype=torch.int32)
+    schedule = Schedule(corpus.lengths(), BATCH_TOKENS, seed=0)
+    starts = corpus.offsets.tolist()
+    vocabulary = student.vocabulary
+    for batch in schedule.epoch(0):
+        longest = max(starts[s + 1] - starts[s] for s in batch)
+        tokens = torch.zeros(len(batch), longest, dtype=torch.int64)
+        for row, s in enumerate(batch):
+            tokens[row, : starts[s + 1] - starts[s]] = corpus.tokens[starts[s] : starts[s + 1]]
+        spans = [torch.arange(starts[s], starts[s + 1]) for s in batch]
+        places = [span - span[0] + row * longest for row, span in enumerate(spans)]
+        device = vocabulary.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=ranks.mixed):
+            laws = student(tokens.to(device), torch.cat(places).to(device))
+        found[torch.cat(spans)] = vocabulary[laws.topk(k).indices].int().cpu()
+    found[corpus.kind == UNSCORED] = -1
+    return found
+
+
+def hits(found: Tensor, corpus: Corpus) -> Tensor:
+    """Return whether the LLM's likeliest token is among found [N, k], for every place."""
+    return (found == corpus.ids[:, :1]).any(1)
+
+
+def coverage(found: Tensor, corpus: Corpus) -> list[float]:
+    """Return the share of answers' places whose token is among the first 1 … k."""
+    answers = corpus.kind == ANSWER
+    among = (found[answers] == corpus.ids[answers, :1]).cumsum(1) > 0
+    shares: list[float] = among.float().mean(0).tolist()
+    return shares
+
+
+def tokens_per_step(paths: Sequence[Tensor], corpus: Corpus, depth: int) -> float:
+    """Return the tokens a greedy step yields when the paths of several drafters are merged.
+
+    Each of paths [N] tells where a drafter's tree goes on along the LLM's own continuation; the
+    merged tree keeps the longest.  Answers that were sampled are left out.
+    """
+    steps = tokens = 0
+    rows = [path.tolist() for path in paths]
+    for at, end in _greedy_answers(corpus):
+        while at < end:
+            kept = max(_run(row, at, min(at + depth, end)) for row in rows)
+            steps += 1
+            tokens += min(kept + 1, end - at)
+            at += kept + 1
+    return tokens / max(1, steps)
+
+
+def _greedy_answers(corpus: Corpus) -> Iterator[tuple[int, int]]:
+    """Yield where each answer that took the likeliest token throughout starts and ends."""
+    answers = corpus.kind == ANSWER
+    strayed = corpus.tokens[1:] != corpus.ids[:-1, 0]
+    for start, end in zip(corpus.offsets.tolist(), corpus.offsets[1:].tolist(), strict=False):
+        places = answers[start:end].nonzero()[:, 0]
+        if len(places) and not strayed[start + int(places[0]) : end - 1].any():
+            yield start + int(places[0]), end
+
+
+def _run(row: Sequence[bool], start: int, end: int) -> int:
+    """Return how many places from start on are hits."""
+    for at in range(start, end):
+        if not row[at]:
+            return at - start
+    return end - start
