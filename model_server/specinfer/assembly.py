@@ -5,13 +5,14 @@ from pathlib import Path
 
 from specinfer.config import EngineConfig
 from specinfer.cost_model import ROWS, CostModel
-from specinfer.draft.depth import DepthPlanner
 from specinfer.draft.drafter import Drafter
 from specinfer.draft.expansion import Expansion
 from specinfer.draft.forced import Forced
 from specinfer.draft.lookup import PromptLookup
 from specinfer.draft.ngram import NGram
+from specinfer.draft.planner import Planner, cut_short, of_any_size
 from specinfer.draft.pool import Pool
+from specinfer.draft.ranks import Profile
 from specinfer.errors import ConfigError, ModelFolderError
 from specinfer.graphs import Buckets, CudaCapture, Graphs, what_waits
 from specinfer.kv_cache import KVCache
@@ -54,24 +55,31 @@ def _expansion(
     ssm = loaded.model
     if loaded.vocabulary is None:
         _check_vocabulary(folder, ssm, llm, tokenizer)
-    pages = -(-config.tree.nodes // config.page_size)
+    pages = -(-config.ssm_nodes // config.page_size)
     cache = ssm.new_cache(
         # Never short of pages when the LLM's cache is not: each tree may begin a page of its own.
         tokens=config.cache_tokens + config.max_batch * pages * config.page_size,
         page_size=config.page_size,
     )
-    _capture(config, ssm, cache, config.tree.nodes)
-    planner = DepthPlanner(config.tree, _measured(ssm, cache), cost) if cost else None
+    _capture(config, ssm, cache, config.ssm_nodes)
     return Expansion(
         ssm,
         cache,
-        config.tree,
+        _planner(config, _measured(ssm, cache) if cost else None, cost),
         vocab=llm.vocab,
         prefill_rows=config.prefill_rows,
         vocabulary=loaded.vocabulary,
         replacement=draws_with_replacement(config.verifier),
-        planner=planner,
     )
+
+
+def _planner(config: EngineConfig, ssm: CostModel | None, llm: CostModel | None) -> Planner:
+    profile = Profile.read(config.tree_profile) if config.tree_profile else Profile()
+    if config.tree == "profiled":
+        family = of_any_size(config.tree_nodes, config.tree_depth)
+    else:
+        family = cut_short(config.tree)
+    return Planner(family, profile, ssm=ssm, llm=llm)
 
 
 def _capture(config: EngineConfig, model: CausalLM, cache: KVCache, nodes: int) -> None:

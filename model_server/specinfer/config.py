@@ -25,7 +25,7 @@ class TreeShape:
         """Read `1,1,3,1`, with or without angle brackets; raises ConfigError."""
         match = re.fullmatch(r"\s*<?\s*(\d+(?:\s*,\s*\d+)*)\s*>?\s*", text)
         if not match:
-            raise ConfigError(f"tree: expected widths like 1,1,3,1, got {text!r}")
+            raise ConfigError(f"tree: expected profiled, or widths like 1,1,3,1, got {text!r}")
         return cls(tuple(int(width) for width in match[1].split(",")))
 
     def __post_init__(self) -> None:
@@ -45,7 +45,16 @@ class TreeShape:
         return total
 
 
+Tree = TreeShape | Literal["profiled"]  # profiled: the best for the rates at which ranks stand
+
+
+def parse_tree(text: str) -> Tree:
+    """Read `profiled`, or widths like `1,1,3,1`; raises ConfigError."""
+    return "profiled" if text.strip() == "profiled" else TreeShape.parse(text)
+
+
 MAX_TREE_NODES = 256
+MAX_PROFILED = 64  # looking for the best tree takes time with the square of its nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +64,10 @@ class EngineConfig:
     model: Path
     ssms: tuple[Path, ...] = ()
     lookup: bool = True  # draft by prompt look-up and n-grams, which cost no model
-    tree: TreeShape = TreeShape((1, 1, 3, 1, 1, 1, 1, 1))  # the paper's, for every SSM
+    tree: Tree = TreeShape((1, 1, 3, 1, 1, 1, 1, 1))  # the paper's, for every SSM
+    tree_nodes: int = 20  # of a profiled tree, at most
+    tree_depth: int = 8
+    tree_profile: Path | None = None  # what `specinfer profile` wrote; None: rates are learnt
     lookup_depth: int = 8
     lookup_nodes: int = 12  # each of look-up, n-gram and grammar may add so many
     adaptive: bool = True  # verify only what pays for itself by the measured costs
@@ -77,6 +89,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for name in (
+            "tree_depth",
             "lookup_depth",
             "lookup_nodes",
             "max_batch",
@@ -88,6 +101,10 @@ class EngineConfig:
             "offload_layers",
         ):
             _require(name, getattr(self, name) >= 1, getattr(self, name), "at least 1")
+        fits = 1 <= self.tree_nodes <= MAX_PROFILED
+        _require("tree_nodes", fits, self.tree_nodes, f"in [1, {MAX_PROFILED}]")
+        if self.tree_profile is not None and self.tree != "profiled":
+            raise ConfigError("tree_profile: only a profiled tree has one (tree: profiled)")
         if self.most_nodes > MAX_TREE_NODES:
             raise ConfigError(
                 f"the merged tree may have {self.most_nodes} nodes, the limit is {MAX_TREE_NODES}"
@@ -111,10 +128,15 @@ class EngineConfig:
         )
 
     @property
+    def ssm_nodes(self) -> int:
+        """Speculated nodes that one SSM's tree may have."""
+        return self.tree_nodes if self.tree == "profiled" else self.tree.nodes
+
+    @property
     def most_nodes(self) -> int:
         """Speculated nodes that the merged tree may have."""
         free = 3 * self.lookup_nodes * self.lookup  # look-up, n-grams, what a grammar forces
-        return len(self.ssms) * self.tree.nodes + free
+        return len(self.ssms) * self.ssm_nodes + free
 
     def _refuse_combinations(self) -> None:
         if self.quantization != "none" and (self.tensor_parallel > 1 or self.offload != "none"):

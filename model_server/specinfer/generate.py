@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ssm", action="append", default=[], type=Path, help="folder of an SSM; may be repeated"
     )
-    parser.add_argument("--tree", help="expansion widths of each SSM, like 1,1,3,1")
+    parser.add_argument("--tree", help="each SSM's tree: widths like 1,1,3,1, or profiled")
     parser.add_argument("--no-lookup", action="store_true", help="draft with the SSMs only")
     parser.add_argument("--plain", action="store_true", help="decode without speculation")
     parser.add_argument("--raw", action="store_true", help="do not apply the chat template")
@@ -103,10 +103,10 @@ def _grammar(args: argparse.Namespace) -> Grammar | None:
 
 
 def _config(args: argparse.Namespace) -> "EngineConfig":
-    from specinfer.config import EngineConfig, TreeShape
+    from specinfer.config import EngineConfig, parse_tree
     from specinfer.model_store import resolve_model
 
-    given = {"tree": args.tree and TreeShape.parse(args.tree), "dtype": args.dtype}
+    given = {"tree": args.tree and parse_tree(args.tree), "dtype": args.dtype}
     return EngineConfig(
         model=resolve_model(args.model),
         ssms=() if args.plain else tuple(args.ssm),

@@ -12,6 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specinfer.config import TreeShape
 from specinfer.draft.expansion import Expansion
+from specinfer.draft.planner import Planner, cut_short
+from specinfer.draft.ranks import Profile
 from specinfer.errors import ModelFolderError
 from specinfer.lean import load_llm
 from specinfer.request import TokenLogprob
@@ -155,7 +157,13 @@ def test_a_draw_keeps_the_float32_law_it_came_from(tiny) -> None:
     """Drafts drawn in half precision and verified against another law are biased (DeepSpec#31)."""
     ssm = load_llm(tiny["llama"], "bfloat16", torch.device("cpu"))
     cache = ssm.new_cache(tokens=256, page_size=16)
-    drafter = Expansion(ssm, cache, TreeShape((2, 2)), vocab=ssm.vocab, prefill_rows=64)
+    drafter = Expansion(
+        ssm,
+        cache,
+        Planner(cut_short(TreeShape((2, 2))), Profile()),
+        vocab=ssm.vocab,
+        prefill_rows=64,
+    )
     request = a_request([1, 2, 3])
     request.params = SamplingParams(temperature=1.0)
     tree = drafter.propose([request])[0]

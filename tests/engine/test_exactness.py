@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from specinfer.choices import Choices
+from specinfer.config import TreeShape
 from specinfer.draft.children import draw_children
 from specinfer.draft.merge import merge
+from specinfer.draft.shape import Shape
 from specinfer.request import SamplingParams
 from specinfer.testing.law import exact_law
 from specinfer.testing.toy import TableModel, table_model
@@ -27,24 +29,29 @@ WARPED = SamplingParams(temperature=0.7, top_k=3, top_p=0.9)
 CAUGHT = 1e-3  # sound programs stay below 1e-12
 
 Drawing = Callable[..., None]
+Widths = Sequence[int] | Shape
 
 
 def grow(
-    ssm: TableModel, widths: Sequence[int], params: SamplingParams, choices: Choices, draw: Drawing
+    ssm: TableModel, widths: Widths, params: SamplingParams, choices: Choices, draw: Drawing
 ) -> TokenTree:
     """Expand one SSM's tree level by level, as Expansion does with a real SSM."""
+    shape = widths if isinstance(widths, Shape) else Shape.of(TreeShape(tuple(widths)))
     tree = TokenTree.rooted_at(0)
-    frontier = range(1)
-    for width in widths:
-        before = len(tree)
-        for node in frontier:
+    places = {0: 0}
+    for node, _ in enumerate(iter(lambda: len(tree), 0)):  # the tree grows meanwhile
+        if node == len(tree):
+            return tree
+        place = places[node]
+        if shape.children[place]:
             row = ssm(tuple(tree.tokens_to(node))).log()
-            draw(tree, node, row, width, params, choices)
-        frontier = range(before, len(tree))
-    return tree
+            draw(tree, node, row, shape.children[place], params, choices)
+        for rank, drawn in enumerate(tree.draws[node]):
+            places.setdefault(drawn.child, shape.firsts[place] + rank)
+    raise AssertionError("the tree ends")
 
 
-def points(context_of: TableModel, widths: Sequence[int]) -> TokenTree:
+def points(context_of: TableModel, widths: Widths) -> TokenTree:
     """Propose the likeliest tokens outright, as look-up drafters do."""
     greedy = SamplingParams()
     return grow(context_of, widths, greedy, None, draw_children)  # type: ignore[arg-type]
@@ -70,7 +77,7 @@ def step(
 
 def worst_error(
     vocab: int,
-    widths: Sequence[int],
+    widths: Widths,
     *,
     ssms: int = 0,
     lookups: int = 0,
@@ -81,7 +88,7 @@ def worst_error(
 ) -> float:
     """Return the largest difference between the emitted joint law and the LLM's own."""
     llm, *others = (table_model(vocab, seed + i) for i in range(1 + ssms + lookups))
-    length = len(widths) + 1
+    length = 1 + (widths.depth if isinstance(widths, Shape) else len(widths))
 
     def trees(choices: Choices) -> list[TokenTree]:
         drawn = [grow(ssm, widths, params, choices, draw) for ssm in others[:ssms]]
@@ -105,6 +112,10 @@ PROGRAMS = [
     pytest.param(2, (2, 1), {"ssms": 1}, id="one SSM <2,1>"),
     pytest.param(3, (1, 1), {"ssms": 1}, id="one SSM <1,1>"),
     pytest.param(2, (1, 1), {"ssms": 2}, id="two SSMs <1,1>"),
+    pytest.param(3, Shape((2, 1, 0, 0)), {"ssms": 1}, id="one SSM, a child below the first"),
+    pytest.param(3, Shape((2, 0, 1, 0)), {"ssms": 1}, id="one SSM, a child below the second"),
+    pytest.param(2, Shape((2, 2, 1, 0, 0, 0)), {"ssms": 1}, id="one SSM, uneven children"),
+    pytest.param(2, Shape((2, 0, 1, 0)), {"ssms": 1, "lookups": 1}, id="uneven, point masses"),
     pytest.param(4, (2,), {"lookups": 1}, id="point masses <2>"),
     pytest.param(3, (2, 1), {"lookups": 2}, id="two of point masses <2,1>"),
     pytest.param(3, (1,), {"ssms": 1, "lookups": 1}, id="an SSM and point masses <1>"),
@@ -116,14 +127,15 @@ PROGRAMS = [
 @pytest.mark.parametrize("params", [SAMPLING, WARPED], ids=["plain", "warped"])
 @pytest.mark.parametrize(("vocab", "widths", "pool"), PROGRAMS)
 def test_joint_law_is_the_llms(
-    vocab: int, widths: tuple[int, ...], pool: dict[str, int], params: SamplingParams, verifier: str
+    vocab: int, widths: Widths, pool: dict[str, int], params: SamplingParams, verifier: str
 ) -> None:
     draw = partial(draw_children, replacement=draws_with_replacement(verifier))  # type: ignore[arg-type]
     assert worst_error(vocab, widths, **pool, params=params, verifier=verifier, draw=draw) < 1e-12
 
 
 def test_traversal_is_exact_on_draws_with_replacement_too() -> None:
-    for vocab, widths in ((3, (2,)), (2, (2, 1)), (2, (2, 2)), (3, (1, 1))):
+    shapes: list[tuple[int, Widths]] = [(3, (2,)), (2, (2, 1)), (2, (2, 2)), (3, (1, 1))]
+    for vocab, widths in [*shapes, (2, Shape((2, 0, 1, 0))), (2, Shape((2, 2, 1, 0, 0, 0)))]:
         assert worst_error(vocab, widths, ssms=1, verifier="traversal") < 1e-12
 
 

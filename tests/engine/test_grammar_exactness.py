@@ -22,7 +22,9 @@ from specinfer.draft.expansion import Expansion
 from specinfer.draft.forced import Forced, within_grammar
 from specinfer.draft.lookup import PromptLookup
 from specinfer.draft.merge import merge
+from specinfer.draft.planner import Planner, cut_short
 from specinfer.draft.pool import Pool
+from specinfer.draft.ranks import Profile
 from specinfer.grammar.constraint import Constraint
 from specinfer.llm import CausalLM
 from specinfer.request import Request
@@ -227,7 +229,7 @@ def test_the_engines_own_step_keeps_it_too(folders, widths, ssms, lookup) -> Non
             Expansion(
                 ssm,
                 ssm.new_cache(tokens=64, page_size=4),
-                TreeShape(widths),
+                Planner(cut_short(TreeShape(widths)), Profile()),
                 vocab=VOCAB,
                 prefill_rows=64,
                 replacement=False,

@@ -12,11 +12,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specinfer.choices import Choices
-from specinfer.config import TreeShape
 from specinfer.draft.drafter import Drafter
 from specinfer.draft.expansion import Expansion
 from specinfer.draft.lookup import PromptLookup
+from specinfer.draft.planner import Planner
 from specinfer.draft.pool import Pool
+from specinfer.draft.ranks import Profile
+from specinfer.draft.shape import Shape
 from specinfer.llm import CausalLM
 from specinfer.request import Request, SamplingParams
 from specinfer.scheduler import Scheduler
@@ -62,11 +64,21 @@ def emitted(
 
 
 @pytest.mark.parametrize(
-    ("widths", "ssms", "lookup"),
-    [((2,), 1, False), ((1,), 2, False), ((1, 1), 1, False), ((1,), 1, True), ((1,), 0, True)],
+    ("children", "ssms", "lookup"),
+    [
+        ((2,), 1, False),
+        ((1,), 2, False),
+        ((1, 1), 1, False),
+        ((1,), 1, True),
+        ((1,), 0, True),
+        ((2, 1, 0), 1, False),  # the first child has a child, the second has none
+        ((2, 0, 1), 1, False),
+    ],
 )
-def test_joint_law_is_the_llms(folders, widths, ssms, lookup) -> None:
-    params = SamplingParams(temperature=0.8, max_new_tokens=len(widths) + 1, ignore_eos=True)
+@pytest.mark.parametrize("replacement", [False, True])
+def test_joint_law_is_the_llms(folders, children, ssms, lookup, replacement) -> None:
+    shape = Shape((*children, *[0] * (1 + sum(children) - len(children))))
+    params = SamplingParams(temperature=0.8, max_new_tokens=shape.depth + 1, ignore_eos=True)
     llm, *pool = (CausalLM.load(f, "float32", torch.device("cpu")) for f in folders[: 1 + ssms])
 
     def program(choices: Choices) -> tuple[int, ...]:
@@ -74,20 +86,20 @@ def test_joint_law_is_the_llms(folders, widths, ssms, lookup) -> None:
             Expansion(
                 ssm,
                 ssm.new_cache(tokens=64, page_size=4),
-                TreeShape(widths),
+                Planner(lambda rates: [shape], Profile()),
                 vocab=VOCAB,
                 prefill_rows=64,
-                replacement=False,
+                replacement=replacement,
             )
             for ssm in pool
         ]
         if lookup:
-            drafters.append(PromptLookup(depth=len(widths), nodes=4))
+            drafters.append(PromptLookup(depth=shape.depth, nodes=4))
         return emitted(llm, drafters, params, choices)
 
     got = exact_law(program)
     reference = AutoModelForCausalLM.from_pretrained(folders[0], dtype=torch.float32)
-    for sequence in itertools.product(range(VOCAB), repeat=len(widths) + 1):
+    for sequence in itertools.product(range(VOCAB), repeat=shape.depth + 1):
         want = 1.0
         for place, token in enumerate(sequence):
             context = torch.tensor([[*PROMPT, *sequence[:place]]])

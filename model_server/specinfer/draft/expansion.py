@@ -1,82 +1,67 @@
-"""Expansion-based tree construction (paper, section 3.1): one SSM, children <k1, …, km>.
+"""Expansion-based tree construction (paper, section 3.1): one SSM, a tree of a given shape.
 
-The tree grows level by level, all requests of a batch in one pass of the SSM; how a node's
-children are chosen is told in children.py.
+The tree grows level by level, all requests of a batch in one pass of the SSM.  Shapes are chosen
+by planner.py before a token is drawn; how a node's children are drawn is told in children.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from specinfer.adjust import adjust
-from specinfer.config import TreeShape
 from specinfer.draft.children import add_likeliest, draw_children, likeliest
-from specinfer.draft.depth import DepthPlanner
-from specinfer.kv_cache import CachedSequence, Commit, KVCache, OutOfPagesError
+from specinfer.draft.draft import Draft
+from specinfer.draft.planner import Planner
+from specinfer.draft.shape import Shape
+from specinfer.kv_cache import Commit, KVCache, OutOfPagesError
 from specinfer.llm import CausalLM
 from specinfer.request import Request
-from specinfer.token_tree import ROOT, TokenTree
+from specinfer.stopwatch import Stopwatch
+from specinfer.token_tree import TokenTree
 from specinfer.tree_attention import Segment, chain, plan
 
-
-@dataclass(slots=True, eq=False)
-class _Draft:
-    """An SSM's view of one request: what it has cached, and the tree it last proposed."""
-
-    request: Request
-    sequence: CachedSequence
-    tree: TokenTree
-    computed: int = 1  # nodes of the tree whose keys and values are in the cache, root included
-    frontier: Sequence[int] = ()  # nodes whose children are drawn next
-    limit: int = 0  # levels to draft
-
-    @property
-    def depth(self) -> int:
-        return min(self.limit, self.request.room - 1)
+LONGEST_TIMED = 64  # rows of one request: a pass with longer ones reads prompts
 
 
 class Expansion:
-    """One SSM that proposes a tree of fixed shape."""
+    """One SSM that proposes trees of the shapes that its planner chooses."""
 
     def __init__(
         self,
         ssm: CausalLM,
         cache: KVCache,
-        shape: TreeShape,
+        planner: Planner,
         *,
         vocab: int,
         prefill_rows: int,
         vocabulary: Tensor | None = None,
         replacement: bool = True,
-        planner: DepthPlanner | None = None,
     ) -> None:
-        """Serve an LLM of vocab tokens; the planner, if any, chooses how deep to draft.
+        """Serve an LLM of vocab tokens with trees of the shapes that the planner chooses.
 
         vocabulary [D] names the LLM's tokens that the SSM's logits are over, if it is not all.
         """
         self.name = ssm.name
         self.cache = cache
+        self.planner = planner
         self._ssm = ssm
-        self._shape = shape
         self._vocab = vocab
         self._vocabulary = vocabulary
         self._prefill_rows = prefill_rows
         self._replacement = replacement
-        self._planner = planner
-        self._drafts: dict[Request, _Draft] = {}
+        self._drafts: dict[Request, Draft] = {}
 
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
-        depth = self._planner.depth(requests) if self._planner else len(self._shape.widths)
-        drafts = [self._resume(request, depth) for request in requests]
-        live = [draft for draft in drafts if draft is not None]
-        rows = self._catch_up(live)
-        for level, width in enumerate(self._shape.widths):
-            live = [draft for draft in live if draft.depth > level]
-            self._grow(live, rows, width)
-            if level + 1 < len(self._shape.widths):
-                rows = self._run_trees([draft for draft in live if draft.depth > level + 1])
+        self._learn(requests)
+        shapes = self._shapes(requests)
+        drafts = [self._resume(*pair) for pair in zip(requests, shapes, strict=True)]
+        live = [draft for draft in drafts if draft is not None and draft.frontier]
+        rows = self._catch_up([draft for draft in drafts if draft is not None])
+        while live:
+            self._grow(live, rows)
+            live = [draft for draft in live if draft.frontier]
+            rows = self._run_trees(live)
         return [
             draft.tree if draft else TokenTree.rooted_at(request.tokens[-1])
             for draft, request in zip(drafts, requests, strict=True)
@@ -87,28 +72,57 @@ class Expansion:
         if draft is not None:
             self.cache.release(draft.sequence)
 
-    def _resume(self, request: Request, depth: int) -> _Draft | None:
+    def _learn(self, requests: Sequence[Request]) -> None:
+        """Compare what was drafted last with what has become of it."""
+        for draft in (self._drafts[request] for request in requests if request in self._drafts):
+            if draft.shape is not None:
+                new = draft.request.tokens[draft.sequence.length :]
+                self.planner.observe(draft.tree, new, greedy=draft.request.params.greedy)
+
+    def _shapes(self, requests: Sequence[Request]) -> list[Shape | None]:
+        """Return the shape for each request; None where drafting is not expected to pay.
+
+        An answer that is to repeat itself from a seed gets the same shape whatever was learnt.
+        When nobody drafts, the one that is least behind may be looked at.
+        """
+        batch, planner = len(requests), self.planner
+        greedy = [request.params.greedy for request in requests]
+        shapes = [
+            planner.whole(greedy=own) if request.repeatable else planner.shape(batch, greedy=own)
+            for request, own in zip(requests, greedy, strict=True)
+        ]
+        if requests and not any(shapes):
+            behind = [len(self._pending(request)) for request in requests]
+            least = min(range(batch), key=behind.__getitem__)
+            if planner.may_look(batch, behind[least]):
+                shapes[least] = planner.whole(greedy=greedy[least]).upto(1)
+        return shapes
+
+    def _pending(self, request: Request) -> list[int]:
+        """Return the tokens that are not in the SSM's cache yet."""
+        draft = self._drafts.get(request)
+        return request.tokens[draft.sequence.length if draft else 0 :]
+
+    def _resume(self, request: Request, shape: Shape | None) -> Draft | None:
         """Keep what the cache already has for the request; None where the SSM must sit out.
 
-        It sits out beyond its own context, while its cache is full, and when depth is 0.  An
-        answer that is to repeat itself from a seed gets the same tree whatever the depth.
+        It sits out beyond its own context, while its cache is full, and without a shape.
         """
-        depth = len(self._shape.widths) if request.repeatable else depth
-        if depth == 0:
+        if shape is None:
             if request in self._drafts:
-                self._drafts[request].limit = 0  # its tree is an earlier step's: nothing to learn
+                self._drafts[request].shape = None
             return None
         draft = self._drafts.get(request)
         if draft is None:
             sequence = self.cache.open(request.tokens)
-            draft = _Draft(request, sequence, TokenTree.rooted_at(request.tokens[-1]))
+            draft = Draft(request, sequence, TokenTree.rooted_at(request.tokens[-1]))
             self._drafts[request] = draft
         else:
             self._commit_accepted(draft)
-        draft.tree = TokenTree.rooted_at(request.tokens[-1])
-        draft.computed, draft.frontier, draft.limit = 1, (ROOT,), depth
-        new = len(request.tokens) - draft.sequence.length + self._shape.nodes
-        if len(request.tokens) + len(self._shape.widths) > self._ssm.max_context:
+        draft.begin(shape)
+        new = len(request.tokens) - draft.sequence.length + shape.nodes
+        if len(request.tokens) + shape.depth > self._ssm.max_context:
+            draft.shape = None
             return None
         try:
             self.cache.reserve(draft.sequence, new)
@@ -117,30 +131,28 @@ class Expansion:
             return None
         return draft
 
-    def _commit_accepted(self, draft: _Draft) -> None:
+    def _commit_accepted(self, draft: Draft) -> None:
         """Commit the nodes of the last tree that became output, as far as they were computed.
 
         The last token stays out even where it was drafted: its logits are needed again.
         """
         new = draft.request.tokens[draft.sequence.length :]
-        if self._planner and draft.limit and len(draft.tree) > 1:
-            self._planner.observe(draft.tree, draft.tree.follow(new))
         rows = [node - 1 for node in draft.tree.follow(new[:-1]) if node < draft.computed]
         self.cache.commit([Commit(draft.sequence, rows, new[: len(rows)])])
 
-    def _catch_up(self, drafts: list[_Draft]) -> dict[_Draft, Tensor]:
+    def _catch_up(self, drafts: list[Draft]) -> dict[Draft, Tensor]:
         """Run every token that is not cached yet; return each root's logits, [1, V]."""
-        roots: dict[_Draft, Tensor] = {}
+        roots: dict[Draft, Tensor] = {}
         while behind := [draft for draft in drafts if draft not in roots]:
             segments = self._chunks(behind)
-            rows = iter(self._ssm.forward(plan(self.cache, segments)))
+            rows = iter(self._forward(segments))
             self.cache.commit([Commit(s.sequence, range(len(s)), s.tokens) for s in segments])
             for draft, segment in zip(behind, segments, strict=False):
                 if segment.wanted:
                     roots[draft] = next(rows)[None]
         return roots
 
-    def _chunks(self, drafts: list[_Draft]) -> list[Segment]:
+    def _chunks(self, drafts: list[Draft]) -> list[Segment]:
         """Cut the next rows to run, at most prefill_rows in all."""
         segments: list[Segment] = []
         left = self._prefill_rows
@@ -153,7 +165,7 @@ class Expansion:
             segments.append(chain(draft.sequence, chunk, wanted=len(chunk) == len(pending)))
         return segments
 
-    def _run_trees(self, drafts: list[_Draft]) -> dict[_Draft, Tensor]:
+    def _run_trees(self, drafts: list[Draft]) -> dict[Draft, Tensor]:
         """Run each tree so far in one pass; return the logits of its frontier.
 
         Earlier levels are run again: with weights read once a pass, rows cost next to nothing.
@@ -169,34 +181,44 @@ class Expansion:
             )
             for draft in drafts
         ]
-        rows = self._ssm.forward(plan(self.cache, segments))
+        rows = self._forward(segments)
         for draft in drafts:
             draft.computed = len(draft.tree)
         sizes = [len(draft.frontier) for draft in drafts]
         return dict(zip(drafts, torch.split(rows, sizes), strict=True))
 
-    def _grow(self, drafts: list[_Draft], rows: dict[_Draft, Tensor], width: int) -> None:
-        """Draw width children under every frontier node; the new nodes become the frontier."""
+    def _forward(self, segments: list[Segment]) -> Tensor:
+        """Run the SSM, and tell the planner what its trees' passes cost."""
+        watch = Stopwatch(self._ssm.device)
+        rows = self._ssm.forward(plan(self.cache, segments))
+        watch.stop()
+        costs, longest = self.planner.ssm, max(map(len, segments))
+        if costs is not None and longest <= LONGEST_TIMED:
+            costs.observe(len(segments), sum(map(len, segments)), watch.milliseconds())
+        return rows
+
+    def _grow(self, drafts: list[Draft], rows: dict[Draft, Tensor]) -> None:
+        """Draw the children of every frontier node."""
         logits = {draft: self._adjusted(draft, rows[draft]) for draft in drafts}
         greedy = [draft for draft in drafts if draft.request.params.greedy]
+        widest = max((draft.width(node) for draft in greedy for node in draft.frontier), default=0)
         best = iter(
-            likeliest(torch.cat([logits[draft] for draft in greedy]), width) if greedy else ()
+            likeliest(torch.cat([logits[draft] for draft in greedy]), widest) if greedy else ()
         )
         for draft in drafts:
-            before = len(draft.tree)
             for node, row in zip(draft.frontier, logits[draft], strict=True):
                 if draft.request.params.greedy:
-                    add_likeliest(draft.tree, node, next(best))
+                    add_likeliest(draft.tree, node, next(best)[: draft.width(node)])
                 else:
-                    self._draw(draft, node, row, width)
-            draft.frontier = range(before, len(draft.tree))
+                    self._draw(draft, node, row)
+            draft.advance()
 
-    def _adjusted(self, draft: _Draft, rows: Tensor) -> Tensor:
+    def _adjusted(self, draft: Draft, rows: Tensor) -> Tensor:
         paths = [draft.tree.tokens_to(node) for node in draft.frontier]
         return adjust(fitted(rows, self._vocab, self._vocabulary), draft.request, paths)
 
-    def _draw(self, draft: _Draft, node: int, row: Tensor, width: int) -> None:
-        params, choices = draft.request.params, draft.request.choices
+    def _draw(self, draft: Draft, node: int, row: Tensor) -> None:
+        width, params, choices = draft.width(node), draft.request.params, draft.request.choices
         draw_children(draft.tree, node, row, width, params, choices, replacement=self._replacement)
 
 

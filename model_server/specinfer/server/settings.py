@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from specinfer.config import EngineConfig, TreeShape
+from specinfer.config import EngineConfig, Tree, parse_tree
 from specinfer.server.errors import SettingsError
 
 PREFIX = "SPECINFER_"
@@ -120,8 +120,8 @@ def parse(name: str, value: object, shown: str) -> Any:
         raise SettingsError(f"{shown} is not a setting{_nearest(name, known)}")
     hint = known[name]
     try:
-        if hint is TreeShape:
-            return TreeShape.parse(str(value))
+        if hint == Tree:
+            return parse_tree(str(value))
         if isinstance(value, str) and hint == tuple[Path, ...]:
             value = [part.strip() for part in value.split(",") if part.strip()]
         return TypeAdapter(hint).validate_python(value)

@@ -1,0 +1,123 @@
+"""Which of its shapes an SSM is to draft: the one that promises the most tokens a millisecond.
+
+Each level costs a pass of the SSM, each node a row of the LLM; what they are likely to gain is
+learnt by rank.  Not to draft is a choice like any other, and then a little time is spent, now and
+then, on seeing whether it still is the right one.
+"""
+
+from collections.abc import Callable, Sequence
+
+from specinfer.config import TreeShape
+from specinfer.cost_model import CostModel
+from specinfer.draft.ranks import Profile, Ranks
+from specinfer.draft.shape import Rates, Shape, best_shapes
+from specinfer.token_tree import TokenTree
+
+Family = Callable[[Rates], list[Shape]]  # the shapes to choose from; the last is the whole one
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of the profiled trees looked at
+REPLAN = 32  # steps that a choice is kept for: making it takes a few milliseconds
+REGROW = 8  # choices that a family of trees is kept for: making it takes some twenty
+GAIN = 1.05  # what a draft must promise over none: the best of many noisy estimates flatters
+LOOKING = 0.01  # share of the time spent on drafts that are not expected to pay
+
+
+class Planner:
+    """Chooses one shape for a batch; without costs always the whole one."""
+
+    def __init__(
+        self,
+        family: Family,
+        profile: Profile,
+        *,
+        ssm: CostModel | None = None,
+        llm: CostModel | None = None,
+    ) -> None:
+        self.ssm = ssm
+        self._llm = llm
+        self._family = family
+        self._ranks = {
+            True: Ranks.starting(profile.greedy, profile.weight),
+            False: Ranks.starting(profile.sampled, profile.weight),
+        }
+        self._whole = {greedy: family(ranks.rates)[-1] for greedy, ranks in self._ranks.items()}
+        self._plans: dict[tuple[bool, int], tuple[Shape | None, int]] = {}
+        self._grown: dict[bool, tuple[list[Shape], int]] = {}
+        self._credit = 0.0
+
+    def whole(self, *, greedy: bool) -> Shape:
+        """Return the shape that depends on nothing that was learnt."""
+        return self._whole[greedy]
+
+    def shape(self, batch: int, *, greedy: bool) -> Shape | None:
+        """Return the shape for each of so many requests; None: better not to draft."""
+        if self._llm is None:
+            return self._whole[greedy]
+        if not self._llm.knows_plain(batch):
+            return None
+        plan, uses = self._plans.get((greedy, batch), (None, 0))
+        if uses % REPLAN == 0:
+            plan = self._best(batch, greedy=greedy)
+        self._plans[greedy, batch] = plan, uses + 1
+        return plan
+
+    def may_look(self, batch: int, rows: int) -> bool:
+        """Tell whether time has been saved up for one request's draft that may not pay.
+
+        rows are those its SSM would have to catch up with.
+        """
+        assert self._llm is not None and self.ssm is not None
+        self._credit += LOOKING * self._llm.cost(batch, batch)
+        if self._credit < self.ssm.cost(1, rows):
+            return False
+        self._credit = 0.0
+        return True
+
+    def observe(self, tree: TokenTree, tokens: Sequence[int], *, greedy: bool) -> None:
+        """Learn from the tokens that were emitted after this SSM's tree had been drafted."""
+        self._ranks[greedy].observe(tree, tokens)
+
+    def rates(self, *, greedy: bool) -> Rates:
+        """Return the rate at which each rank's child is the one accepted."""
+        return self._ranks[greedy].rates
+
+    def _best(self, batch: int, *, greedy: bool) -> Shape | None:
+        assert self._llm is not None
+        rates = self._ranks[greedy].rates
+        plain = GAIN / self._llm.cost(batch, batch)
+        shapes, uses = self._grown.get(greedy, ([], 0))
+        if uses % REGROW == 0:
+            shapes = self._family(rates)
+        self._grown[greedy] = shapes, uses + 1
+        best = max(shapes, key=lambda shape: self._speed(shape, batch, rates))
+        return best if self._speed(best, batch, rates) > plain else None
+
+    def _speed(self, shape: Shape, batch: int, rates: Rates) -> float:
+        """Return a request's expected tokens a millisecond."""
+        assert self._llm is not None and self.ssm is not None
+        milliseconds = self._llm.cost(batch, batch * (1 + shape.nodes))
+        drawn = 0
+        for level in shape.levels[1:]:
+            milliseconds += self.ssm.cost(batch, batch * max(1, drawn))
+            drawn += level
+        return shape.expected(rates) / milliseconds
+
+
+def cut_short(tree: TreeShape) -> Family:
+    """Return the family of a fixed shape: itself and what is left of it at smaller depths."""
+    whole = Shape.of(tree)
+    shapes = [whole.upto(depth) for depth in range(1, whole.depth + 1)]
+    return lambda rates: shapes
+
+
+def of_any_size(nodes: int, depth: int) -> Family:
+    """Return the family of the best trees of all sizes and depths up to the given ones."""
+    sizes = [size for size in SIZES if size < nodes] + [nodes]
+
+    def family(rates: Rates) -> list[Shape]:
+        best = best_shapes(rates, nodes, depth)
+        chosen = [best[size, limit] for size in sizes for limit in range(1, depth + 1)]
+        whole = best[nodes, depth]
+        return [*dict.fromkeys(shape for shape in chosen if shape != whole), whole]
+
+    return family
