@@ -39,8 +39,8 @@ class SeededChoices:
 
         float64: a float32 running sum over 150k tokens is off by more than a rare token's mass.
         """
-        rising = law.to("cpu", torch.float64).cumsum(0)
-        point = self._uniform() * float(rising[-1])
+        rising = law.double().cumsum(0)  # where law is: of a GPU's only the token comes back
+        point = rising[-1:] * self._uniform()
         return int(torch.searchsorted(rising, point, right=True).clamp(max=len(law) - 1))
 
     def _uniform(self) -> float:

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specinfer.config import EngineConfig
 from specinfer.engine import Engine
+from specinfer.errors import ConfigError
 from specinfer.frame import FrameShape, frame_bytes, pack
 from specinfer.graphs import Buckets, CudaCapture, Graphs, Run, what_waits
 from specinfer.kv_cache import KVCache
@@ -247,6 +248,12 @@ def test_a_model_that_looks_at_its_rows_on_the_host_is_found_out(llm: CausalLM) 
             return torch.zeros(int(frame.positions.max()) + 1, 97)
 
     assert what_waits(Curious(), cache) == {"item"}
+
+
+def test_graphs_that_are_insisted_on_need_a_card(tiny: dict[str, Path]) -> None:
+    config = EngineConfig(model=tiny["llama"], device="cpu", cuda_graphs="on")
+    with pytest.raises(ConfigError, match="cuda_graphs: on, but llama is on cpu"):
+        Engine.load(config)
 
 
 def test_capturing_warms_up_aside_and_keeps_other_threads_free(
