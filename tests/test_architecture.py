@@ -44,7 +44,7 @@ LAYERS = [
     ["batch"],
     ["cli"],
 ]
-FREE = {"testing", "train", "deploy", "metrics"}  # ordered by their own tests
+FREE = {"testing", "train", "bench", "deploy", "metrics"}  # ordered by their own tests
 HTTP = {"fastapi", "starlette", "uvicorn", "httpx"}
 
 

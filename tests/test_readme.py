@@ -29,6 +29,7 @@ GENERATED = [line for line in commands() if "specinfer generate" in line]
 SERVED = [line for line in commands() if "specinfer serve" in line]
 BATCHED = [line for line in commands() if "specinfer batch" in line]
 FLEETS = [line for line in commands() if "serve run" in line]  # tests/fleet/test_fleet_on_ray.py
+TRAINED = [line for line in commands() if re.search("specinfer (train|bench)", line)]
 PLANNED = [line for line in commands() if "specinfer plan" in line]
 
 
@@ -39,7 +40,9 @@ def specinfer(line: str, *more: str, limit: float = 300) -> subprocess.Completed
 
 
 def test_no_command_is_left_out() -> None:
-    assert sorted(MADE + GENERATED + SERVED + PLANNED + BATCHED + FLEETS) == sorted(commands())
+    assert sorted(MADE + GENERATED + SERVED + PLANNED + BATCHED + FLEETS + TRAINED) == sorted(
+        commands()
+    )
 
 
 @pytest.mark.parametrize("line", [*MADE, "make run ONCE=1", 'make run PROMPT="x y"'])
@@ -55,6 +58,15 @@ def test_make_knows_its_targets(line: str) -> None:
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("line", TRAINED)
+def test_training_and_measuring_take_these_options(line: str, capsys) -> None:
+    """They are run whole, on tiny models, in tests/train and tests/test_bench_paper.py."""
+    with pytest.raises(SystemExit):
+        main([shlex.split(line)[1], "--help"])
+    known = capsys.readouterr().out
+    assert all(flag in known for flag in re.findall(r"--[a-z-]+", line))
 
 
 @pytest.mark.parametrize("line", GENERATED)

@@ -26,6 +26,7 @@ COMMANDS = {
     "serve": "specinfer.server.command",
     "models": "specinfer.model_store.command",
     "train": "specinfer.train.command",
+    "bench": "specinfer.bench.command",
     "plan": "specinfer.plan.command",
     "batch": "specinfer.batch.command",
     "package": "specinfer.deploy.commands.package",

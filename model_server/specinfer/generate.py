@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", help="what to answer; - reads standard input")
     parser.add_argument("--model", default="default", help="name or Hugging Face folder of the LLM")
     parser.add_argument(
-        "--ssm", action="append", default=[], type=Path, help="folder of an SSM; may be repeated"
+        "--ssm",
+        action="append",
+        default=[],
+        type=Path,
+        help="folder of an SSM or of a pool; may be repeated",
     )
     parser.add_argument("--tree", help="each SSM's tree: widths like 1,1,3,1, or profiled")
     parser.add_argument("--no-lookup", action="store_true", help="draft with the SSMs only")
@@ -105,11 +109,12 @@ def _grammar(args: argparse.Namespace) -> Grammar | None:
 def _config(args: argparse.Namespace) -> "EngineConfig":
     from specinfer.config import EngineConfig, parse_tree
     from specinfer.model_store import resolve_model
+    from specinfer.ssm import pool_members
 
     given = {"tree": args.tree and parse_tree(args.tree), "dtype": args.dtype}
     return EngineConfig(
         model=resolve_model(args.model),
-        ssms=() if args.plain else tuple(args.ssm),
+        ssms=() if args.plain else tuple(m for ssm in args.ssm for m in pool_members(ssm)),
         lookup=not (args.plain or args.no_lookup),
         verifier=args.verifier,
         quantization=args.quantization,

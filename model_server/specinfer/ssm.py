@@ -45,6 +45,25 @@ def is_borrowing(folder: Path) -> bool:
     return (folder / WEIGHTS).is_file()
 
 
+def pool_members(folder: Path) -> tuple[Path, ...]:
+    """Return the SSMs of a pool's folder, or the folder itself where it is one SSM.
+
+    Raises ModelFolderError for a pool that names none, or one that is not there.
+    """
+    path = folder / FILE
+    settings = _settings(path) if path.is_file() else {}
+    if settings.get("role") != "pool":
+        return (folder,)
+    names = settings.get("ssms")
+    if not isinstance(names, list) or not names:
+        raise ModelFolderError(f"{path}: a pool names its folders in `ssms`")
+    members = tuple(folder / str(name) for name in names)
+    for member in members:
+        if not is_borrowing(member) and not (member / "config.json").is_file():
+            raise ModelFolderError(f"{path}: there is no SSM in {member}")
+    return members
+
+
 def load_ssm(folder: Path, llm: CausalLM, engine: EngineConfig) -> SSM:
     """Load an SSM for the LLM of an engine; raises ModelFolderError for one of another LLM."""
     if not is_borrowing(folder):
@@ -150,13 +169,21 @@ def _probe(embedding: Tensor) -> Tensor:
     return embedding.detach()[rows.to(embedding.device)].float().cpu().contiguous()
 
 
-def _check_settings(folder: Path) -> None:
-    path = folder / FILE
+def _settings(path: Path) -> dict[str, Any]:
+    """Read a specinfer.json of an SSM or a pool."""
     try:
         settings = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ModelFolderError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+    if not isinstance(settings, dict):
+        raise ModelFolderError(f"{path}: not a JSON object")
+    return settings
+
+
+def _check_settings(folder: Path) -> None:
+    path = folder / FILE
+    settings = _settings(path)
+    if settings.get("format") != FORMAT:
         raise ModelFolderError(f"{path}: not of format {FORMAT}, which this version reads")
     if settings.get("role") != "ssm":
         raise ModelFolderError(f"{path}: its role is {settings.get('role')!r}, not 'ssm'")

@@ -91,3 +91,16 @@ def test_a_wrong_file_is_refused_with_its_path(tmp_path, content):
 
 def test_variables_of_other_parts_are_left_alone():
     load_settings({"SPECINFER_CACHE": "/c", "SPECINFER_KERNELS": "triton"})
+
+
+def test_a_folder_is_llm_pool_and_settings_in_one(tmp_path):
+    pool = tmp_path / "pool"
+    for name in ("ssm-1", "ssm-2"):
+        (pool / name).mkdir(parents=True)
+        (pool / name / "config.json").write_text("{}")
+    (pool / "specinfer.json").write_text('{"role": "pool", "ssms": ["ssm-1", "ssm-2"]}')
+    file = {"format": 1, "role": "llm", "licence": "MIT", "ssms": ["pool"], "tree": "1,1"}
+    (tmp_path / "specinfer.json").write_text(json.dumps(file))
+    settings = load_settings({"SPECINFER_MODEL": str(tmp_path)})
+    assert settings.engine.ssms == (pool / "ssm-1", pool / "ssm-2")
+    assert settings.engine.tree == TreeShape((1, 1))

@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -12,6 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from specinfer.config import EngineConfig, Tree, parse_tree
 from specinfer.server.errors import SettingsError
 
+# What a model folder may say about itself beside its settings.
+ABOUT = frozenset({"format", "role", "licence"})
 PREFIX = "SPECINFER_"
 FILE = "specinfer.json"
 # Where SageMaker mounts the model artefact.
@@ -73,7 +75,16 @@ def load_settings(environ: Mapping[str, str], overrides: Mapping[str, Any] = {})
     chosen = _from_environment(environ) | dict(overrides)
     folder = Path(chosen.pop("model", MODEL_FOLDER))
     values = {"model": folder} | _from_file(folder) | chosen
+    if values.get("ssms"):
+        values["ssms"] = _members(values["ssms"])
     return Settings(_build(EngineConfig, values), _build(ServerSettings, values))
+
+
+def _members(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Put the SSMs of a pool's folder in its place."""
+    from specinfer.ssm import pool_members  # brings torch, which `--help` must not wait for
+
+    return tuple(member for folder in folders for member in pool_members(Path(folder)))
 
 
 def _build(kind: type[Part], values: Mapping[str, Any]) -> Part:
@@ -105,7 +116,11 @@ def _from_file(folder: Path) -> dict[str, Any]:
         raise SettingsError(f"{path} is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise SettingsError(f"{path} must hold an object, not a {type(document).__name__}")
-    values = {name: parse(name, value, f"{path}: {name}") for name, value in document.items()}
+    values = {
+        name: parse(name, value, f"{path}: {name}")
+        for name, value in document.items()
+        if name not in ABOUT
+    }
     if "model" in values:
         values["model"] = folder / values["model"]
     if "ssms" in values:

@@ -1,0 +1,1 @@
+"""The paper's tables for a pair of our own (paper, section 6)."""

@@ -1,0 +1,129 @@
+"""Measuring a pair: acceptance of SSM tokens, and tokens a step of trees (Tables 1 to 3, Fig. 9).
+
+All figures are counts made by the engine that serves, with fixed trees and nothing else drafting.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specinfer.config import EngineConfig, TreeShape, Verifier
+from specinfer.engine import Engine
+from specinfer.testing.ask import Asker
+
+DEPTH = 8
+WIDTHS = range(1, 6)
+VERIFIERS: tuple[Verifier, ...] = ("naive", "multi_step", "multi_step_wor", "traversal")
+TEMPERATURES = {"greedy": 0.0, "stochastic": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is measured: an LLM, its pool of SSMs, and how."""
+
+    model: Path
+    ssms: tuple[Path, ...]
+    tokens: int  # of an answer
+    dtype: str
+    quantization: str
+    seeds: tuple[int, ...]
+
+
+Prompts = Sequence[str]
+Say = Callable[[str], None]
+
+
+def tokens_per_step(
+    pair: Pair,
+    ssms: Sequence[Path],
+    shape: TreeShape,
+    prompts: Prompts,
+    temperature: float,
+    **settings: Any,
+) -> list[float]:
+    """Return each prompt's (and seed's) tokens a step with these SSMs' merged trees."""
+    given = {"lookup": False, "adaptive": False, "cache_tokens": 4096, **settings}
+    config = EngineConfig(
+        model=pair.model,
+        ssms=tuple(ssms),
+        tree=shape,
+        dtype=pair.dtype,  # type: ignore[arg-type]
+        quantization=pair.quantization,  # type: ignore[arg-type]
+        **given,
+    )
+    engine = Engine.load(config)
+    try:
+        seeds = pair.seeds if temperature else pair.seeds[:1]
+        return [
+            _answer(Asker(engine), prompt, pair.tokens, temperature, seed)
+            for prompt in prompts
+            for seed in seeds
+        ]
+    finally:
+        engine.close()
+
+
+def _answer(asker: Asker, prompt: str, tokens: int, temperature: float, seed: int) -> float:
+    ids = asker.engine.encode_chat([{"role": "user", "content": prompt}])
+    got = asker(ids, max_new_tokens=tokens, temperature=temperature, seed=seed)
+    assert got.last.stats is not None
+    return got.last.stats.tokens_per_step
+
+
+def acceptance(pair: Pair, prompts: Prompts, temperature: float) -> list[float]:
+    """Return P[the LLM's token is among the first SSM's top k], k = 1 … 5 (Table 1).
+
+    Trees of depth 1 and width k: a step yields one token, and one more where a child stood.
+    """
+    first = pair.ssms[:1]
+    steps = [
+        tokens_per_step(pair, first, TreeShape((width,)), prompts, temperature) for width in WIDTHS
+    ]
+    return [statistics.mean(row) - 1 for row in steps]
+
+
+def wide(width: int) -> TreeShape:
+    """Return the paper's shape <1,1,width,1,1,1,1,1>."""
+    return TreeShape(tuple(width if level == 2 else 1 for level in range(DEPTH)))
+
+
+def by_width(pair: Pair, prompts: Prompts, temperature: float) -> dict[int, list[float]]:
+    """Return tokens a step by the tree's width (Table 2; each prompt's own for Fig. 9)."""
+    return {
+        width: tokens_per_step(pair, pair.ssms[:1], wide(width), prompts, temperature)
+        for width in WIDTHS
+    }
+
+
+def by_verifier(pair: Pair, prompts: Prompts) -> dict[str, float]:
+    """Return tokens a step of every verifier on the same trees, at temperature 1 (Table 3)."""
+    return {
+        verifier: statistics.mean(
+            tokens_per_step(pair, pair.ssms[:1], wide(3), prompts, 1.0, verifier=verifier)
+        )
+        for verifier in VERIFIERS
+    }
+
+
+def by_pool(pair: Pair, prompts: Prompts) -> dict[str, float]:
+    """Return tokens a step, greedy, of ways to spend the same number of nodes.
+
+    Each SSM of n alone with n chains below its n likeliest tokens, the n SSMs' chains merged, and
+    both merged with what look-up and n-grams draft.
+    """
+    count = len(pair.ssms)
+    chain, fan = TreeShape((1,) * DEPTH), TreeShape((count, *(1,) * (DEPTH - 1)))
+    ways: dict[str, tuple[Sequence[Path], TreeShape, bool]] = {
+        f"expansion of {ssm.name}": ((ssm,), fan, False) for ssm in pair.ssms
+    }
+    ways["merge of the pool"] = (pair.ssms, chain, False)
+    ways["look-up and n-grams"] = ((), chain, True)
+    ways["merge of the pool, look-up and n-grams"] = (pair.ssms, chain, True)
+    return {
+        name: statistics.mean(
+            tokens_per_step(pair, ssms, shape, prompts, 0.0, lookup=lookup, lookup_nodes=8)
+        )
+        for name, (ssms, shape, lookup) in ways.items()
+    }
