@@ -50,12 +50,15 @@ class Tokenizer:
         return text
 
     def definition(self) -> str:
-        """Return the whole tokenizer in the JSON of `tokenizers`; raises ValueError without one."""
+        """Return the whole tokenizer in the JSON of `tokenizers`; raises ValueError without one.
+
+        What it would do to batches of texts is left out.
+        """
         backend = getattr(self._inner, "backend_tokenizer", None)
         if backend is None:
             raise ValueError("it is not one of the tokenizers library")
-        text: str = backend.to_str()
-        return text
+        document = json.loads(backend.to_str())
+        return json.dumps(document | {"padding": None, "truncation": None})
 
     def vocabulary(self) -> dict[str, int]:
         vocabulary: dict[str, int] = self._inner.get_vocab()
