@@ -7,6 +7,8 @@ without a copy; pages that nobody holds stay until their place is needed, oldest
 """
 
 import hashlib
+import math
+import mmap
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -64,7 +66,7 @@ class KVCache:
     ) -> None:
         self.spare_slot = pages * page_size  # no page: rows of padding write there
         shape = (layers, 2, self.spare_slot + 1, heads, width)
-        self.kv = torch.zeros(shape, dtype=dtype, device=device)
+        self.kv = _zeros(shape, dtype, device)
         self.page_size = page_size
         self.pages = pages
         self._free = list(range(pages))[::-1]  # low pages first: neighbours make a plain slice
@@ -175,6 +177,15 @@ class KVCache:
             self._idle[page] = None
         else:
             self._free.append(page)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return zeros; in host memory they take room only once written to, as torch's do not."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = math.prod(shape) * dtype.itemsize
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(block, dtype=dtype).view(shape)
 
 
 def _key(sequence: CachedSequence, tokens: Sequence[int]) -> PageKey:

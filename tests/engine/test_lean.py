@@ -1,5 +1,6 @@
 """The lean decoder against transformers' own classes, and int8 linears against float32 ones."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from specinfer.lean import LeanLM, load_llm
 from specinfer.lean.decoder import Decoder
 from specinfer.lean.linear import activation_range
 from specinfer.lean.load import load_decoder
-from specinfer.lean.native import NativeDecoder, Packed, compile_library, unfit
+from specinfer.lean.native import Block, NativeDecoder, Packed, compile_library, unfit
 from specinfer.lean.native.library import CompilerError, find_compiler
 from specinfer.lean.native.run import NEEDS
 from specinfer.lean.rotary import BLOCK, Rotary
@@ -137,7 +138,8 @@ def test_c_computes_what_the_decoder_of_packed_linears_does(tmp_path: Path, name
     native = load_llm(folder, "auto", CPU, "int8")
     if not isinstance(native, LeanLM) or not isinstance(native.decoder, NativeDecoder):
         pytest.skip("no AVX-512 VNNI or no C compiler: int8 runs by torch's operators")
-    loaded = load_decoder(folder, native.config, torch.float32, Packed)
+    make = functools.partial(Packed, block=Block(1 << 20))
+    loaded = load_decoder(folder, native.config, torch.float32, make)
     torch.testing.assert_close(
         tree_rows(native, PROMPT, *TREE),
         tree_rows(LeanLM(loaded, native.config, "packed"), PROMPT, *TREE),

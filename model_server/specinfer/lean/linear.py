@@ -16,6 +16,7 @@ from specinfer.errors import ConfigError
 
 OPERATOR = "linear_with_input_q_dq_qweight_dq_output_fp32"
 LEVELS = 127  # int8, symmetric
+CHUNK = 1024  # rows of a weight
 SMALLEST = 1e-20  # of a row's largest entry: a row of zeros stays one
 
 
@@ -38,6 +39,11 @@ class Dense:
         return linear(x, self._weight, self._bias)
 
 
+def dense(weight: Tensor, bias: Tensor | None, *, dtype: torch.dtype) -> Dense:
+    """Return a linear that computes in dtype, in memory of its own: its file may go away."""
+    return Dense(weight.to(dtype, copy=True), None if bias is None else bias.to(dtype))
+
+
 class Int8:
     """A linear of packed int8 weights, one scale an output channel; float32 in and out."""
 
@@ -45,7 +51,7 @@ class Int8:
         """Quantize a weight [out, in]; raises ConfigError where torch cannot run it."""
         self._levels, self._zero = activation_range()
         self._run = getattr(torch.ops.quantized, OPERATOR).default
-        self._packed = _pack(weight.float(), self._levels)
+        self._packed = _pack(weight, self._levels)
         self._bias = None if bias is None else bias.float()
 
     def __call__(self, x: Tensor, /) -> Tensor:
@@ -61,9 +67,18 @@ def quantize_rows(x: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
 
 
 def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a float32 weight's levels, [out, in] int8, and the scale of each output, [out]."""
-    scales = weight.abs().amax(1).clamp_(min=SMALLEST) / LEVELS
-    return (weight / scales[:, None]).round_().to(torch.int8), scales
+    """Return a weight's levels, [out, in] int8, and the scale of each output, [out] float32.
+
+    A few rows at a time: a head of 49152 rows would else need its size three times over.
+    """
+    levels = torch.empty(weight.shape, dtype=torch.int8)
+    scales = torch.empty(len(weight))
+    for rows in range(0, len(weight), CHUNK):
+        part = weight[rows : rows + CHUNK].float()
+        own = part.abs().amax(1).clamp_(min=SMALLEST) / LEVELS
+        levels[rows : rows + CHUNK] = (part / own[:, None]).round_()
+        scales[rows : rows + CHUNK] = own
+    return levels, scales
 
 
 class Int8Module(torch.nn.Module):

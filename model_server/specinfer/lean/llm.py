@@ -1,5 +1,6 @@
 """A causal language model whose passes the lean decoder runs, and the choice between the two."""
 
+import functools
 import logging
 import os
 from pathlib import Path
@@ -14,9 +15,9 @@ from specinfer.frame import Frame
 from specinfer.kv_cache import KVCache
 from specinfer.lean.decoder import Decoder
 from specinfer.lean.fits import misfit
-from specinfer.lean.linear import Dense, Int8, quantize_linears
+from specinfer.lean.linear import Int8, dense, quantize_linears
 from specinfer.lean.load import load_decoder
-from specinfer.lean.native import NativeDecoder, Packed, compile_library, unfit
+from specinfer.lean.native import Block, NativeDecoder, Packed, compile_library, unfit
 from specinfer.lean.native.library import CompilerError, find_compiler
 from specinfer.llm import CausalLM, read_config, resolve_dtype
 
@@ -62,8 +63,9 @@ def load_llm(
         log.info("%s: run by transformers' own class: no lean decoder for %s", folder, reason)
         return _by_transformers(folder, dtype, device, quantization)
     if quantization == "none":
-        decoder = load_decoder(folder, config, resolve_dtype(dtype, device), Dense)
-        return LeanLM(decoder, config, folder.name)
+        computed = resolve_dtype(dtype, device)
+        make = functools.partial(dense, dtype=computed)
+        return LeanLM(load_decoder(folder, config, computed, make), config, folder.name)
     return LeanLM(_int8(folder, config), config, folder.name)
 
 
@@ -77,7 +79,9 @@ def _int8(folder: Path, config: PretrainedConfig) -> Decoder | NativeDecoder:
     if library is None:
         log.warning("%s: int8 through torch's operators, which is slower: %s", folder, reason)
         return load_decoder(folder, config, torch.float32, Int8)
-    return NativeDecoder(load_decoder(folder, config, torch.float32, Packed), library)
+    room = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    make = functools.partial(Packed, block=Block(room))
+    return NativeDecoder(load_decoder(folder, config, torch.float32, make), library)
 
 
 def _by_transformers(

@@ -84,8 +84,8 @@ class _Loader:
 
     def _linear(self, *names: str) -> Linear:
         """Return one linear for all names, their outputs side by side."""
-        weight = torch.cat([self._weights[f"{name}.weight"] for name in names])
-        return self._make(weight.to(self._dtype), self._bias(names))
+        weights = [self._weights[f"{name}.weight"] for name in names]
+        return self._make(torch.cat(weights) if names[1:] else weights[0], self._bias(names))
 
     def _bias(self, names: tuple[str, ...]) -> Tensor | None:
         biases = [self._weights.find(f"{name}.bias") for name in names]

@@ -1,7 +1,7 @@
 """From tensors to decoder.c's structures: one call a pass."""
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from specinfer.kv_cache import KVCache
 from specinfer.lean.decoder import Decoder, Norm
 from specinfer.lean.linear import Linear
 from specinfer.lean.native.library import Library
-from specinfer.lean.native.packed import Packed, settle
+from specinfer.lean.native.packed import Packed
 
 LANES = 16  # floats in a vector register
 NEEDS = ("avx512_f", "avx512_bw", "avx512_vl", "avx512_dq", "avx512_vnni")
@@ -74,7 +74,6 @@ class NativeDecoder:
     def __init__(self, decoder: Decoder, library: Library) -> None:
         self.embedding, self.dtype = decoder.embedding, torch.float32
         self._decoder = decoder  # the structures point into its tensors
-        settle(_linears(decoder))
         first = decoder.blocks[0]
         self._layers = (_Layer * len(decoder.blocks))()
         for layer, block in zip(self._layers, decoder.blocks, strict=True):
@@ -132,18 +131,6 @@ class NativeDecoder:
         return logits
 
 
-def _linears(decoder: Decoder) -> Iterator[Packed]:
-    for block in decoder.blocks:
-        own = (block.attention.qkv, block.attention.out, block.gate_up, block.down)
-        yield from (_packed(linear) for linear in own)
-    yield _packed(decoder.head)
-
-
-def _packed(linear: Linear) -> Packed:
-    assert isinstance(linear, Packed)
-    return linear
-
-
 def _at(tensor: Tensor) -> int:
     assert tensor.is_contiguous()
     return tensor.data_ptr()
@@ -153,8 +140,8 @@ def _gain(norm: Norm | None) -> int | None:
     return None if norm is None else _at(norm.weight)
 
 
-def _linear(found: Linear) -> _Linear:
-    linear = _packed(found)
+def _linear(linear: Linear) -> _Linear:
+    assert isinstance(linear, Packed)
     return _Linear(
         weight=_at(linear.weight),
         scale=_at(linear.scale),
