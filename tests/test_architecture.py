@@ -39,7 +39,7 @@ LAYERS = [
     ["engine"],
     ["parallel"],
     ["model_store"],
-    ["generate", "server", "plan"],
+    ["generate", "profile", "server", "plan"],
     ["fleet", "local"],
     ["batch"],
     ["cli"],

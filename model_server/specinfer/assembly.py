@@ -31,7 +31,7 @@ def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Specu
     """Build cache and drafters for a loaded LLM; raises ModelFolderError for an unfit SSM."""
     cache = llm.new_cache(tokens=config.cache_tokens, page_size=config.page_size)
     _capture(config, llm, cache, config.most_nodes)
-    cost = _measured(llm, cache) if config.adaptive and config.speculates else None
+    cost = measured(llm, cache) if config.adaptive and config.speculates else None
     drafters: list[Drafter] = [
         _expansion(config, folder, llm, tokenizer, cost) for folder in config.ssms
     ]
@@ -65,7 +65,7 @@ def _expansion(
     return Expansion(
         ssm,
         cache,
-        _planner(config, _measured(ssm, cache) if cost else None, cost),
+        _planner(config, measured(ssm, cache) if cost else None, cost),
         vocab=llm.vocab,
         prefill_rows=config.prefill_rows,
         vocabulary=loaded.vocabulary,
@@ -109,7 +109,7 @@ def _obstacle(model: CausalLM, cache: KVCache) -> str | None:
     return f"a pass of {model.name} waits for {', '.join(sorted(waits))}" if waits else None
 
 
-def _measured(model: CausalLM, cache: KVCache) -> CostModel:
+def measured(model: CausalLM, cache: KVCache) -> CostModel:
     """Time passes of several sizes over an empty context; rows beyond the cache are left out."""
 
     def milliseconds(rows: int) -> float:

@@ -27,6 +27,7 @@ COMMANDS = {
     "models": "specinfer.model_store.command",
     "train": "specinfer.train.command",
     "bench": "specinfer.bench.command",
+    "profile": "specinfer.profile",
     "plan": "specinfer.plan.command",
     "batch": "specinfer.batch.command",
     "package": "specinfer.deploy.commands.package",

@@ -14,7 +14,7 @@ from specinfer.testing.toy import a_request
 from specinfer.token_tree import ROOT, TokenTree
 
 
-def known(cost: CostModel, passes: int = 3) -> CostModel:
+def known(cost: CostModel, passes: int = 9) -> CostModel:
     """Show a model plain passes of one and two requests that cost what it expects."""
     for requests in (1, 2):
         for _ in range(passes):

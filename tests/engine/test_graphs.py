@@ -205,8 +205,8 @@ def test_greedy_answers_are_those_without_graphs(
         if graphs:
             speculator = engine._scheduler._speculator
             speculator.llm.graphs = graphed(speculator.llm, speculator.cache)
-            for drafter in speculator.pool._drafters[: len(ssms)]:
-                drafter._ssm.graphs = graphed(drafter._ssm, drafter.cache)
+            for drafter in speculator.pool.drafters[: len(ssms)]:
+                drafter.ssm.graphs = graphed(drafter.ssm, drafter.cache)
         asker = Asker(engine)
         prompts = [[1 + (7 * i + j * (i + 3)) % 96 for j in range(1 + 29 * i)] for i in range(8)]
         waiting = [

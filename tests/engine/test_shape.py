@@ -83,7 +83,7 @@ def test_old_trials_fade() -> None:
 def planner(ssm: float, llm: tuple[float, float] = (50.0, 51.0)) -> Planner:
     """Return a planner over flat costs, with plain passes seen."""
     cost = CostModel(llm, (1, 64))
-    for _ in range(3):
+    for _ in range(9):
         cost.observe(1, 1, llm[0])
     family = of_any_size(12, 4)
     return Planner(family, Profile(), ssm=CostModel([ssm, ssm], (1, 64)), llm=cost)

@@ -90,7 +90,7 @@ class Bench:
 
     def caches(self) -> Iterator[object]:
         yield self.speculator.cache
-        for drafter in self.speculator.pool._drafters:
+        for drafter in self.speculator.pool.drafters:
             if isinstance(drafter, Expansion):
                 yield drafter.cache
 
@@ -132,7 +132,7 @@ def assert_nothing_is_left(bench: Bench) -> None:
         cache.reserve(whole, cache.pages * cache.page_size)
         cache.release(whole)
     pool = bench.speculator.pool
-    for drafter in (pool, *pool._drafters, pool._acceptance):
+    for drafter in (pool, *pool.drafters, pool._acceptance):
         names = getattr(drafter, "__slots__", None) or vars(drafter)
         for name in names:
             kept = getattr(drafter, name)

@@ -45,7 +45,7 @@ class Expansion:
         self.name = ssm.name
         self.cache = cache
         self.planner = planner
-        self._ssm = ssm
+        self.ssm = ssm
         self._vocab = vocab
         self._vocabulary = vocabulary
         self._prefill_rows = prefill_rows
@@ -121,7 +121,7 @@ class Expansion:
             self._commit_accepted(draft)
         draft.begin(shape)
         new = len(request.tokens) - draft.sequence.length + shape.nodes
-        if len(request.tokens) + shape.depth > self._ssm.max_context:
+        if len(request.tokens) + shape.depth > self.ssm.max_context:
             draft.shape = None
             return None
         try:
@@ -189,8 +189,8 @@ class Expansion:
 
     def _forward(self, segments: list[Segment]) -> Tensor:
         """Run the SSM, and tell the planner what its trees' passes cost."""
-        watch = Stopwatch(self._ssm.device)
-        rows = self._ssm.forward(plan(self.cache, segments))
+        watch = Stopwatch(self.ssm.device)
+        rows = self.ssm.forward(plan(self.cache, segments))
         watch.stop()
         costs, longest = self.planner.ssm, max(map(len, segments))
         if costs is not None and longest <= LONGEST_TIMED:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from specinfer.config import TreeShape
 from specinfer.cost_model import CostModel
+from specinfer.draft.budget import GAIN
 from specinfer.draft.ranks import Profile, Ranks
 from specinfer.draft.shape import Rates, Shape, best_shapes
 from specinfer.token_tree import TokenTree
@@ -18,7 +19,6 @@ Family = Callable[[Rates], list[Shape]]  # the shapes to choose from; the last i
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of the profiled trees looked at
 REPLAN = 32  # steps that a choice is kept for: making it takes a few milliseconds
 REGROW = 8  # choices that a family of trees is kept for: making it takes some twenty
-GAIN = 1.05  # what a draft must promise over none: the best of many noisy estimates flatters
 LOOKING = 0.01  # share of the time spent on drafts that are not expected to pay
 
 
@@ -57,7 +57,7 @@ class Planner:
             return None
         plan, uses = self._plans.get((greedy, batch), (None, 0))
         if uses % REPLAN == 0:
-            plan = self._best(batch, greedy=greedy)
+            plan = self.best(batch, greedy=greedy)
         self._plans[greedy, batch] = plan, uses + 1
         return plan
 
@@ -81,7 +81,8 @@ class Planner:
         """Return the rate at which each rank's child is the one accepted."""
         return self._ranks[greedy].rates
 
-    def _best(self, batch: int, *, greedy: bool) -> Shape | None:
+    def best(self, batch: int, *, greedy: bool) -> Shape | None:
+        """Weigh the family anew for a batch; None: better not to draft."""
         assert self._llm is not None
         rates = self._ranks[greedy].rates
         plain = GAIN / self._llm.cost(batch, batch)

@@ -18,7 +18,7 @@ class Pool:
 
     def __init__(self, drafters: Sequence[Drafter], cost: CostModel | None = None) -> None:
         """Without a cost model every proposed node is verified."""
-        self._drafters = tuple(drafters)
+        self.drafters = tuple(drafters)
         self._cost = cost
         self._acceptance = Acceptance()
         self._patience = Patience()
@@ -33,8 +33,8 @@ class Pool:
         trees = {request: TokenTree.rooted_at(request.tokens[-1]) for request in requests}
         self._proposed = {}
         asked = [request for request in requests if self._patience.may_ask(request)]
-        if asked and self._drafters:
-            proposals = [drafter.propose(asked) for drafter in self._drafters]
+        if asked and self.drafters:
+            proposals = [drafter.propose(asked) for drafter in self.drafters]
             merged = [merge(trees) for trees in zip(*proposals, strict=True)]
             allowed = map(within_grammar, asked, merged)
             self._proposed = dict(zip(asked, allowed, strict=True))
@@ -54,7 +54,7 @@ class Pool:
         self._proposed.pop(request, None)
         self._acceptance.forget(request)
         self._patience.forget(request)
-        for drafter in self._drafters:
+        for drafter in self.drafters:
             drafter.forget(request)
 
     def _within_budget(
