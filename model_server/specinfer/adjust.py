@@ -28,6 +28,17 @@ class Constrained:
         return _masked(self._rows[node], self._request, self._paths[node])
 
 
+def taken_as_they_are(request: Request) -> bool:
+    """Tell whether a request's logits need no adjustment, so that nobody need know the paths."""
+    params = request.params
+    return not (
+        params.penalised
+        or params.logit_bias
+        or request.constraint is not None
+        or request.emitted < params.min_new_tokens
+    )
+
+
 def adjust(rows: Tensor, request: Request, paths: Sequence[Sequence[int]]) -> Tensor:
     """Return the logits [N, V] adjusted for a request whose answer goes on along each path.
 

@@ -208,16 +208,13 @@ class Scheduler:
 
     def _count(self, job: Job, outcome: Outcome, emitted: int) -> None:
         assert job.tree is not None
-        accepted = [self._names(job.tree, node) for node in outcome.accepted[:emitted]]
-        drafted = [self._names(job.tree, node) for node in range(1, len(job.tree))]
+        names = self._speculator.pool.names
+        drafted = [[names[drafter] for drafter in who] for who in job.tree.drafters()[1:]]
+        accepted = [drafted[node - 1] for node in outcome.accepted[:emitted]]
         self._watch.observe(drafted, accepted)
         job.request.tally.count(
             nodes=len(job.tree), emitted=emitted, accepted=accepted, drafted=drafted
         )
-
-    def _names(self, tree: TokenTree, node: int) -> list[str]:
-        names = self._speculator.pool.names
-        return [names[drafter] for drafter in tree.drafters_of(node)]
 
 
 def _send(request: Request, delta: Delta) -> None:

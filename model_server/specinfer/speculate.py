@@ -12,7 +12,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from specinfer.adjust import adjust_lazily
+from specinfer.adjust import adjust_lazily, taken_as_they_are
 from specinfer.config import Verifier
 from specinfer.cost_model import CostModel
 from specinfer.draft.pool import Pool
@@ -121,7 +121,7 @@ class Speculator:
 
 
 def _adjusted(job: Job, rows: Tensor) -> Laws:
-    if job.tree is None:
+    if job.tree is None or taken_as_they_are(job.request):
         return rows
     paths = [job.tree.tokens_to(node) for node in range(len(job.tree))]
     return adjust_lazily(rows, job.request, paths)

@@ -9,14 +9,14 @@ work.  What must not be shared is the *draws*: verification gives every draw its
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torch import Tensor
 
 ROOT = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(NamedTuple):  # a frozen dataclass takes three times as long to make, and trees are many
     """One proposal beneath a node.
 
     law is the [V] distribution the token was drawn from, in float32, warped exactly as it was
@@ -106,9 +106,12 @@ class TokenTree:
         """Return the tokens from the root's child down to node."""
         return [self.tokens[n] for n in self.path(node)][::-1]
 
-    def drafters_of(self, node: int) -> set[int]:
-        """Return who proposed node."""
-        return {draw.drafter for draw in self.draws[self.parents[node]] if draw.child == node}
+    def drafters(self) -> list[set[int]]:
+        """Return who proposed each node; nobody the root."""
+        proposers: list[set[int]] = [set() for _ in self.tokens]
+        for draw in (draw for draws in self.draws for draw in draws):
+            proposers[draw.child].add(draw.drafter)
+        return proposers
 
     @property
     def point_masses_only(self) -> bool:

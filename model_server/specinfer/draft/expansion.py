@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specinfer.adjust import adjust
+from specinfer.adjust import adjust, taken_as_they_are
 from specinfer.draft.children import add_likeliest, draw_children, likeliest
 from specinfer.draft.draft import Draft
 from specinfer.draft.planner import Planner
@@ -214,8 +214,11 @@ class Expansion:
             draft.advance()
 
     def _adjusted(self, draft: Draft, rows: Tensor) -> Tensor:
+        rows = fitted(rows, self._vocab, self._vocabulary)
+        if taken_as_they_are(draft.request):
+            return rows
         paths = [draft.tree.tokens_to(node) for node in draft.frontier]
-        return adjust(fitted(rows, self._vocab, self._vocabulary), draft.request, paths)
+        return adjust(rows, draft.request, paths)
 
     def _draw(self, draft: Draft, node: int, row: Tensor) -> None:
         width, params, choices = draft.width(node), draft.request.params, draft.request.choices
