@@ -17,7 +17,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 import specinfer.speculate
 from specinfer.draft.expansion import Expansion
+from specinfer.draft.patience import Patience
+from specinfer.draft.planner import Planner, cut_short
 from specinfer.draft.pool import Pool
+from specinfer.draft.ranks import Profile
 from specinfer.graphs import Buckets, CudaCapture, Graphs, Run
 from specinfer.kv_cache import KVCache
 from specinfer.llm import ATTENTION, CausalLM
@@ -56,6 +59,13 @@ class Replayed(Speculator):
         return Outcome(path, tokens)
 
 
+class Insistence(Patience):
+    """Asks for a draft in every step, whatever became of the last."""
+
+    def may_ask(self, request: Request) -> bool:
+        return True
+
+
 @dataclass(slots=True)
 class Parts:
     """Seconds by part of a step; the device is waited for at both ends of each."""
@@ -90,12 +100,23 @@ class Bench:
     def scheduler(self, batch: int, room: int, *, trees: bool, graphs: bool) -> Scheduler:
         cache = self._cache(self.llm, batch, room, graphs)
         drafters = [self._expansion(batch, room, graphs)] if trees else []
-        speculator = Replayed(self.llm, cache, Pool(drafters), "auto")
-        return Scheduler(speculator, max_batch=batch, prefill_rows=512, queue_limit=batch)
+        pool = Pool(drafters)
+        pool._patience = Insistence()
+        speculator = Replayed(self.llm, cache, pool, "auto")
+        nodes = self.rig.tree.nodes if trees else 0
+        return Scheduler(
+            speculator,
+            max_batch=batch,
+            prefill_rows=512,
+            queue_limit=batch,
+            tree_rows=nodes,
+            drawn=trees,
+        )
 
     def _expansion(self, batch: int, room: int, graphs: bool) -> Expansion:
         cache = self._cache(self.ssm, batch, room, graphs)
-        return Expansion(self.ssm, cache, self.rig.tree, vocab=self.llm.vocab, prefill_rows=512)
+        planner = Planner(cut_short(self.rig.tree), Profile(), ssm=None, llm=None)  # always whole
+        return Expansion(self.ssm, cache, planner, vocab=self.llm.vocab, prefill_rows=512)
 
     def _cache(self, model: CausalLM, batch: int, room: int, graphs: bool) -> KVCache:
         tokens = batch * (self.rig.prompt + room + self.rig.tree.nodes + PAGE)

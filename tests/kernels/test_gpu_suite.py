@@ -24,6 +24,21 @@ def test_a_machine_without_a_card_is_told_in_one_line() -> None:
     assert run.stderr.count("\n") == 1
 
 
+def test_its_engine_still_fits_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The part of the dry run that other changes break, without the interpreter."""
+    monkeypatch.syspath_prepend(SUITE.parent)
+    import gpu_engine
+    from gpu_rig import DRY
+
+    bench = gpu_engine.Bench.of(DRY)
+    assert gpu_engine.check_engine(DRY, bench) == 0
+    gpu_engine.measure_steps(DRY, bench)
+    gpu_engine.measure_speed(DRY, bench)
+    assert "left out" not in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_dry_run_goes_through_everything() -> None:
     """So that the first run on a card does not end at a typo."""
