@@ -31,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ssm",
         action="append",
         default=[],
-        type=Path,
-        help="folder of an SSM or of a pool; may be repeated",
+        help="an SSM or a pool: folder or name; may be repeated",
     )
     parser.add_argument("--tree", help="each SSM's tree: widths like 1,1,3,1, or profiled")
     parser.add_argument("--no-lookup", action="store_true", help="draft with the SSMs only")
@@ -109,12 +108,12 @@ def _grammar(args: argparse.Namespace) -> Grammar | None:
 def _config(args: argparse.Namespace) -> "EngineConfig":
     from specinfer.config import EngineConfig, parse_tree
     from specinfer.model_store import resolve_model
-    from specinfer.ssm import pool_members
+    from specinfer.model_store.pools import resolve_ssms
 
     given = {"tree": args.tree and parse_tree(args.tree), "dtype": args.dtype}
     return EngineConfig(
         model=resolve_model(args.model),
-        ssms=() if args.plain else tuple(m for ssm in args.ssm for m in pool_members(ssm)),
+        ssms=() if args.plain else resolve_ssms(args.ssm),
         lookup=not (args.plain or args.no_lookup),
         verifier=args.verifier,
         quantization=args.quantization,

@@ -31,6 +31,7 @@ FORMAT = 1
 INT8, SCALE = ".int8", ".scale"
 PROBE = 8  # embedding rows kept to recognise the LLM by
 HEAD = "lm_head.weight"
+POOLS = Path(__file__).parent / "pools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,12 @@ class SSM:
 
 def is_borrowing(folder: Path) -> bool:
     return (folder / WEIGHTS).is_file()
+
+
+def shipped_pool(llm: str) -> Path | None:
+    """Return the folder of the pool that comes with this package for an LLM by name, if any."""
+    folder = POOLS / llm
+    return folder if (folder / FILE).is_file() else None
 
 
 def pool_members(folder: Path) -> tuple[Path, ...]:

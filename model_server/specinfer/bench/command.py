@@ -34,12 +34,11 @@ def run(args: argparse.Namespace) -> int:
     from specinfer.bench.prompt_sets import prompt_set
     from specinfer.bench.tables import Pair
     from specinfer.model_store import resolve_model
-    from specinfer.ssm import pool_members
+    from specinfer.model_store.pools import resolve_ssms
 
-    ssms = [member for ssm in args.ssm for member in pool_members(_ssm(ssm))]
     pair = Pair(
         resolve_model(args.model),
-        tuple(ssms),
+        resolve_ssms(args.ssm),
         args.tokens,
         args.dtype,
         args.quantization,
@@ -56,10 +55,3 @@ def run(args: argparse.Namespace) -> int:
     args.out.with_suffix(".json").write_text(json.dumps(document, indent=1, default=str) + "\n")
     draw(args.out.with_suffix(".png"), sets)
     return 0
-
-
-def _ssm(name: str) -> Path:
-    """Return the folder of an SSM or pool, or of a model known by name."""
-    from specinfer.model_store import resolve_model
-
-    return Path(name) if Path(name).is_dir() else resolve_model(name)

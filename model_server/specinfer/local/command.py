@@ -80,11 +80,12 @@ def _settings(args: argparse.Namespace) -> "StackSettings":
     """Fetches the models if need be."""
     from specinfer.local.stack import StackSettings
     from specinfer.model_store import resolve_model
+    from specinfer.model_store.pools import resolve_ssms
 
     return StackSettings(
         gateway=_gateway(args.gateway),
         model=resolve_model(args.model),
-        ssms=tuple(resolve_model(ssm, tokenizer=False) for ssm in args.ssm),
+        ssms=resolve_ssms(args.ssm),
         logs=Path(tempfile.mkdtemp(prefix="specinfer-")),
     )
 

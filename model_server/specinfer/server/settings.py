@@ -81,10 +81,11 @@ def load_settings(environ: Mapping[str, str], overrides: Mapping[str, Any] = {})
 
 
 def _members(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """Put the SSMs of a pool's folder in its place."""
-    from specinfer.ssm import pool_members  # brings torch, which `--help` must not wait for
+    """Put the SSMs of a pool, a folder's or one that is shipped, in its place."""
+    from specinfer.ssm import pool_members, shipped_pool  # brings torch: not for `--help`
 
-    return tuple(member for folder in folders for member in pool_members(Path(folder)))
+    pools = (shipped_pool(str(folder)) or Path(folder) for folder in folders)
+    return tuple(member for pool in pools for member in pool_members(pool))
 
 
 def _build(kind: type[Part], values: Mapping[str, Any]) -> Part:
