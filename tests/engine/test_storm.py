@@ -16,6 +16,8 @@ from specinfer.assembly import assemble
 from specinfer.choices import SeededChoices
 from specinfer.config import EngineConfig, TreeShape
 from specinfer.draft.expansion import Expansion
+from specinfer.grammar.compiler import Grammars
+from specinfer.grammar.spec import Grammar
 from specinfer.lean import load_llm
 from specinfer.request import Delta, Request
 from specinfer.sampling import SamplingParams
@@ -23,6 +25,11 @@ from specinfer.scheduler import Scheduler
 from specinfer.text import TextStream
 from specinfer.tokenizer import Tokenizer
 
+GRAMMARS = (
+    Grammar.json_object(),
+    Grammar.choice(["left", "leftover", "right"]),
+    Grammar("regex", "(ab?c){1,9}[0-9]{2}"),
+)
 Case = tuple[tuple[int, ...], SamplingParams]
 
 
@@ -47,6 +54,7 @@ class Bench:
         llm = load_llm(config.model, config.dtype, torch.device("cpu"), config.quantization)
         self.speculator = assemble(config, llm, self.tokenizer)
         self.limit = min(llm.max_context, config.cache_tokens)
+        self.grammars = Grammars(self.tokenizer.definition, vocab=llm.vocab, eos=self.tokenizer.eos)
         self.step = 0
         self.scheduler = Scheduler(
             self.speculator,
@@ -76,6 +84,7 @@ class Bench:
             text=TextStream(self.tokenizer.decode, params.stop),
             eos=self.tokenizer.eos,
             limit=self.limit,
+            constraint=params.grammar and self.grammars.constraint(params.grammar),
         )
         self.scheduler.add(request)
         return request
@@ -178,6 +187,7 @@ def tiny_cases(rng: random.Random, count: int) -> list[Case]:
                 "ignore_eos": sometimes(lambda: True, False),
                 "min_new_tokens": sometimes(lambda: 4, 0),
                 "logprobs": sometimes(lambda: 2, None),
+                "grammar": sometimes(lambda: rng.choice(GRAMMARS), None),
             }
         cases.append(
             (prompt, SamplingParams(max_new_tokens=rng.randrange(4, 20), seed=number, **controls))
