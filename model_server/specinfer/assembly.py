@@ -123,10 +123,15 @@ def measured(model: CausalLM, cache: KVCache) -> CostModel:
         return watch.milliseconds()
 
     room = cache.pages * cache.page_size
+    points = [rows for rows in ROWS if rows <= room]
     if model.weights_decide:  # two points would make a slope out of noise
         flat = milliseconds(1)
-        return CostModel([flat, flat], (1, 64))
-    return CostModel.measured(milliseconds, [rows for rows in ROWS if rows <= room])
+        cost = CostModel([flat, flat], (1, 64))
+    else:
+        cost = CostModel.measured(milliseconds, points)
+    told = ", ".join(f"{cost.cost(1, rows):.1f}" for rows in points)
+    log.info("%s: a pass over %s rows takes %s ms", model.name, points, told)
+    return cost
 
 
 def _check_vocabulary(folder: Path, ssm: CausalLM, llm: CausalLM, tokenizer: Tokenizer) -> None:

@@ -44,6 +44,15 @@ def test_the_engine_warns_of_an_ssm_that_knows_nothing(ask, tiny, caplog, monkey
     assert any(told.startswith("drafter opt: ") for told in warnings_of(caplog))
 
 
+def test_what_decides_about_drafting_is_logged_at_the_start(ask, caplog) -> None:
+    """Why an engine speculates, or does not, could not be found out (vllm#54748)."""
+    with caplog.at_level(logging.INFO):
+        ask(adaptive=True)
+    told = [record.getMessage() for record in caplog.records if "a pass over" in record.msg]
+    assert len(told) == 1
+    assert told[0].startswith("llama: a pass over [1, 2, 4, 8, 16, 32, 64] rows takes ")
+
+
 def test_steps_without_a_draft_are_counted(ask, tiny) -> None:
     """Steps in which speculation does not pay could not be told from bad ones (vllm#54748)."""
     plain = ask(lookup=False)("abc", max_new_tokens=9, ignore_eos=True).last.stats
