@@ -44,7 +44,7 @@ class Packed:
         grouped = levels.view(-1, GROUP, self.inputs // 4, 4).transpose(1, 2)
         self.weight = block.take(*grouped.shape).copy_(grouped)
         self.scale = torch.nn.functional.pad(scales, (0, padding))
-        sums = [rows.sum(1, dtype=torch.int32) for rows in levels.split(CHUNK)]
+        sums = [rows.sum(1, dtype=torch.int32) for rows in torch.split(levels, CHUNK)]
         self.shift = torch.cat(sums) * ZERO
         self.bias = None if bias is None else bias.float()
 
