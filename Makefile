@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP)  ## Create the virtual environment
 
 run: $(STAMP)  ## Answer a real prompt through the whole stack, then serve (ONCE=1: exit after it)
-	@$(BIN)/specinfer local up $(if $(PROMPT),--prompt "$(PROMPT)") $(if $(ONCE),--once)
+	@SPECINFER_QUANTIZATION=$${SPECINFER_QUANTIZATION:-auto} $(BIN)/specinfer local up $(if $(PROMPT),--prompt "$(PROMPT)") $(if $(ONCE),--once)
 
 test: $(STAMP)  ## Run the tests
 	$(BIN)/python -m pytest -q $(ARGS)

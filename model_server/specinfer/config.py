@@ -10,7 +10,7 @@ from specinfer.errors import ConfigError
 Verifier = Literal["auto", "naive", "multi_step", "multi_step_wor", "traversal"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Offload = Literal["none", "cpu", "disk"]
-Quantization = Literal["none", "int8"]
+Quantization = Literal["none", "int8", "auto"]
 CudaGraphs = Literal["auto", "on", "off"]
 
 

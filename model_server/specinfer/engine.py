@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -13,7 +13,7 @@ from specinfer.config import EngineConfig
 from specinfer.errors import ConfigError, EngineDeadError
 from specinfer.fingerprint import fingerprint
 from specinfer.intake import Intake
-from specinfer.lean import load_llm
+from specinfer.lean import load_llm, resolve_quantization
 from specinfer.llm import CausalLM, resolve_device
 from specinfer.offload import load_offloaded
 from specinfer.request import Request, Sink
@@ -78,7 +78,10 @@ class Engine(Intake):
             raise ConfigError("tensor_parallel: an engine of several ranks is no single process's")
         if config.threads:
             torch.set_num_threads(config.threads)
-        return cls.over(_llm(config, resolve_device(config.device)), config)
+        device = resolve_device(config.device)
+        quantization = resolve_quantization(config.quantization, config.model, device)
+        config = replace(config, quantization=quantization)
+        return cls.over(_llm(config, device), config)
 
     @classmethod
     def over(cls, llm: CausalLM, config: EngineConfig) -> "Engine":

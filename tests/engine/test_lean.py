@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specinfer.errors import ConfigError, ModelFolderError
 from specinfer.kv_cache import Commit
-from specinfer.lean import LeanLM, load_llm
+from specinfer.lean import LeanLM, load_llm, resolve_quantization
 from specinfer.lean.decoder import Decoder
 from specinfer.lean.linear import activation_range
 from specinfer.lean.load import load_decoder
@@ -157,6 +157,23 @@ def test_without_a_compiler_int8_is_run_by_torch(
     assert "int8 through torch's operators" in caplog.text
     exact = tree_rows(load_llm(tmp_path, "float32", CPU), PROMPT, *TREE)
     assert (tree_rows(llm, PROMPT, *TREE) - exact).norm() < 0.06 * exact.norm()
+
+
+def test_auto_is_int8_only_where_c_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write(tmp_path / "llama", *FITTING["llama"])
+    other = write(tmp_path / "opt", *OTHERS["opt"])
+    assert resolve_quantization("int8", folder, CPU) == "int8"
+    assert resolve_quantization("auto", folder, torch.device("cuda")) == "none"
+    assert resolve_quantization("auto", other, CPU) == "none"
+    found = resolve_quantization("auto", folder, CPU)
+    llm = load_llm(folder, "auto", CPU, "auto")
+    assert isinstance(llm, LeanLM) and isinstance(llm.decoder, NativeDecoder) is (found == "int8")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with caplog.at_level("INFO"):
+        assert resolve_quantization("auto", folder, CPU) == "none"
+    assert "quantization auto is none" in caplog.text
 
 
 def test_what_decoder_c_cannot_run_is_told() -> None:

@@ -4,6 +4,6 @@ Around a Llama-like model's linears transformers' modules spend more time on a C
 linears themselves.  Its class stays the definition: tests compare the logits.
 """
 
-from specinfer.lean.llm import LeanLM, load_llm
+from specinfer.lean.llm import LeanLM, load_llm, resolve_quantization
 
-__all__ = ["LeanLM", "load_llm"]
+__all__ = ["LeanLM", "load_llm", "resolve_quantization"]

@@ -4,6 +4,7 @@ import functools
 import logging
 import os
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from specinfer.lean.decoder import Decoder
 from specinfer.lean.fits import misfit
 from specinfer.lean.linear import Int8, dense, quantize_linears
 from specinfer.lean.load import load_decoder
-from specinfer.lean.native import Block, NativeDecoder, Packed, compile_library, unfit
+from specinfer.lean.native import Block, Library, NativeDecoder, Packed, compile_library, unfit
 from specinfer.lean.native.library import CompilerError, find_compiler
 from specinfer.llm import CausalLM, read_config, resolve_dtype
 
@@ -53,6 +54,7 @@ def load_llm(
 
     Quantized models compute in float32.  Raises ModelFolderError or ConfigError.
     """
+    quantization = resolve_quantization(quantization, folder, device)
     if quantization != "none" and device.type != "cpu":
         raise ConfigError(f"quantization: {quantization} runs on a CPU, not on {device}")
     if device.type != "cpu":
@@ -69,13 +71,36 @@ def load_llm(
     return LeanLM(_int8(folder, config), config, folder.name)
 
 
+def resolve_quantization(
+    wanted: Quantization, folder: Path, device: torch.device
+) -> Literal["none", "int8"]:
+    """Turn `auto` into int8 where decoder.c can run the model, else none; the log tells why."""
+    if wanted != "auto":
+        return wanted
+    if device.type != "cpu":
+        return "none"
+    config = read_config(folder)
+    reason = misfit(folder, config)
+    if reason is None:
+        reason = _library(config)[1]
+    log.info("%s: quantization auto is %s", folder, f"none: {reason}" if reason else "int8")
+    return "none" if reason else "int8"
+
+
+def _library(config: PretrainedConfig) -> tuple[Library | None, str | None]:
+    """Return decoder.c compiled, or why it cannot run such a model here."""
+    reason = unfit(config, torch.cpu.get_capabilities())
+    if reason is not None:
+        return None, reason
+    try:
+        return compile_library(find_compiler(os.environ)), None
+    except CompilerError as error:
+        return None, str(error)
+
+
 def _int8(folder: Path, config: PretrainedConfig) -> Decoder | NativeDecoder:
     """Load for decoder.c, or where that cannot be for torch's packed operator."""
-    try:
-        reason = unfit(config, torch.cpu.get_capabilities())
-        library = None if reason else compile_library(find_compiler(os.environ))
-    except CompilerError as error:
-        reason, library = str(error), None
+    library, reason = _library(config)
     if library is None:
         log.warning("%s: int8 through torch's operators, which is slower: %s", folder, reason)
         return load_decoder(folder, config, torch.float32, Int8)
