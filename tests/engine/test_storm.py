@@ -19,6 +19,7 @@ from specinfer.draft.expansion import Expansion
 from specinfer.grammar.compiler import Grammars
 from specinfer.grammar.spec import Grammar
 from specinfer.lean import load_llm
+from specinfer.model_store import resolve_model
 from specinfer.request import Delta, Request
 from specinfer.sampling import SamplingParams
 from specinfer.scheduler import Scheduler
@@ -160,6 +161,18 @@ def assert_nobody_starved(everyone: list[Watched], batch: int) -> None:
             assert one.last.finish_reason in {"length", "eos", "stop"}
 
 
+def assert_as_if_alone(bench: Bench, everyone: list[Watched]) -> None:
+    """Ask for each case once more, with nobody else there."""
+    alone: dict[int, list[int]] = {}
+    for one in everyone:
+        if id(one.case) not in alone:
+            alone[id(one.case)] = bench.alone(one.case)
+        expected = alone[id(one.case)]
+        assert one.tokens == expected[: len(one.tokens)]
+        if one.leaves is None and not one.broken:
+            assert one.tokens == expected
+
+
 def tiny_cases(rng: random.Random, count: int) -> list[Case]:
     """Draw requests with every sampling control there is; a quarter of them plainly greedy."""
     shared = tuple(rng.randrange(1, 97) for _ in range(20))
@@ -219,10 +232,31 @@ def test_500_mixed_requests_are_answered_as_if_each_were_alone(
     everyone = storm(bench, cases, rng, 500 if not adaptive else 120)
     assert_nothing_is_left(bench)
     assert_nobody_starved(everyone, config.max_batch)
-    quiet = Bench(config)
-    alone = {id(case): quiet.alone(case) for case in cases}
-    for one in everyone:
-        expected = alone[id(one.case)]
-        assert one.tokens == expected[: len(one.tokens)]
-        if one.leaves is None and not one.broken:
-            assert one.tokens == expected
+    assert_as_if_alone(Bench(config), everyone)
+
+
+@pytest.mark.slow
+def test_a_smaller_storm_on_the_default_model() -> None:
+    config = EngineConfig(
+        model=resolve_model("default"), dtype="float32", max_batch=6, cache_tokens=512
+    )
+    rng = random.Random(1)
+    tokenizer = Tokenizer(config.model)
+    texts = ("Name three colours.", "What is 2+2?", "Write a haiku about trees.", "Hello! " * 9)
+    cases = []
+    for number in range(8):
+        prompt = tokenizer.encode_chat([{"role": "user", "content": texts[number // 2]}])
+        params = SamplingParams(
+            max_new_tokens=6 + number,
+            temperature=(0.0, 0.8)[number % 2],
+            repetition_penalty=1.0 + number % 3 / 10,
+            top_p=0.9,
+            seed=number,
+            stop=("e ",) if number == 2 else (),
+        )
+        cases.append((tuple(prompt), params))
+    bench = Bench(config)
+    everyone = storm(bench, cases, rng, 30)
+    assert_nothing_is_left(bench)
+    assert_nobody_starved(everyone, config.max_batch)
+    assert_as_if_alone(bench, everyone)
