@@ -5,6 +5,7 @@ alike go to one replica, whose cache holds their pages, and to the next on Ray's
 that is full.
 """
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -61,6 +62,14 @@ class RayReplicas:
         return pages
 
 
+class Deployed(Replica):
+    """A replica in a worker process of Ray, which has configured only Ray's own log."""
+
+    def __init__(self) -> None:
+        logging.basicConfig(level=logging.INFO)
+        super().__init__()
+
+
 class Entrance:
     """The deployment that Ray's proxies hand HTTP requests to."""
 
@@ -78,7 +87,7 @@ def build(args: Mapping[str, str]) -> Any:
     """
     chosen = _chosen(args)
     replicas = serve.deployment(
-        Replica,
+        Deployed,
         name="SpecInfer",
         max_ongoing_requests=32,
         max_queued_requests=256,

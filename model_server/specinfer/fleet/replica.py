@@ -1,6 +1,5 @@
 """One replica: the server's application without a port, its engine loaded before the first call."""
 
-import logging
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +23,6 @@ class Replica:
         self, environ: Mapping[str, str] = os.environ, overrides: Mapping[str, Any] = {}
     ) -> None:
         """Load the engine; raises SpecInferError, and Ray tells why the replica did not start."""
-        logging.basicConfig(level=logging.INFO)
         settings = load_settings(environ, overrides)
         check_folder(settings.engine.model)
         self._service = build_service(
