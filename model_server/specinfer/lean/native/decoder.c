@@ -1,7 +1,7 @@
 /* One pass of a Llama-like decoder with int8 weights, on processors with AVX-512 VNNI.
  *
- * Every row is computed by itself: its own scale, integer sums in the linears, and every sum of
- * floats in an order that depends on the row's own position alone.  So a row's logits are the
+ * Every row is computed by itself: its own scales, integer sums within a span of columns, and
+ * every sum of floats in an order that depends on the row's own position alone.  So a row's logits are the
  * same bits alone, in a token tree, or beside other requests.  Contraction is off when this is
  * compiled, since a compiler may fuse the same expression here and not there.
  *
@@ -15,13 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES = 16, GROUP = 32 };
+enum { LANES = 16, GROUP = 32, SPAN = 64 }; /* SPAN: columns of a row with one scale */
 
-/* Weights [out / GROUP, in / 4, GROUP, 4], the last group padded; shift is 128 * their sum. */
+/* Weights + 128 [out / GROUP, in / 4, GROUP, 4], the last group padded; a scale an output. */
 typedef struct {
-    const int8_t *weight;
+    const uint8_t *weight;
     const float *scale;
-    const int32_t *shift;
     const float *bias; /* may be null */
     int64_t out, in;
 } Linear;
@@ -54,8 +53,9 @@ typedef struct {
 } Pass;
 
 typedef struct {
-    uint8_t *levels; /* [N, widest input] */
-    float *scales;   /* [N] */
+    int8_t *levels;   /* [N, widest input] */
+    float *scales;    /* [N, spans of the widest input] */
+    int32_t *offsets; /* the same: -128 * the sum of a span's levels */
     float *y;        /* [N, widest output] */
     float *seen;     /* [N, H * D] */
     int32_t *paths;  /* [N, longest]: slots a row sees, by position */
@@ -92,39 +92,46 @@ static float inverse_rms(const float *x, int64_t n, double eps)
     return 1.0f / sqrtf(_mm512_reduce_add_ps(sum) / (float)n + (float)eps);
 }
 
-/* Quantize one row, overwritten, to 255 levels around 128; return the scale of a level. */
-static float quantize(const float *x, int64_t n, uint8_t *levels)
+static int64_t spans(int64_t n) { return (n + SPAN - 1) / SPAN; }
+
+/* Quantize a row by spans of columns: an outlier makes its own span coarse, not the row. */
+static void quantize(const float *x, int64_t n, int64_t row, Work *w)
 {
-    __m512 most = _mm512_set1_ps(1e-20f);
-    for (int64_t i = 0; i < n; i += LANES)
-        most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
-    float largest = _mm512_reduce_max_ps(most);
-    const __m512 by = _mm512_set1_ps(127.0f / largest);
-    const __m512i zero = _mm512_set1_epi32(128);
-    for (int64_t i = 0; i < n; i += LANES) {
-        __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), by));
-        _mm_storeu_si128((__m128i *)(levels + i), _mm512_cvtepi32_epi8(_mm512_add_epi32(v, zero)));
+    int8_t *levels = w->levels + row * n;
+    for (int64_t span = 0; span < spans(n); span++) {
+        const int64_t end = (span + 1) * SPAN < n ? (span + 1) * SPAN : n;
+        __m512 most = _mm512_set1_ps(1e-20f);
+        for (int64_t i = span * SPAN; i < end; i += LANES)
+            most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
+        const float largest = _mm512_reduce_max_ps(most);
+        const __m512 by = _mm512_set1_ps(127.0f / largest);
+        __m512i sum = _mm512_setzero_si512();
+        for (int64_t i = span * SPAN; i < end; i += LANES) {
+            const __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), by));
+            _mm_storeu_si128((__m128i *)(levels + i), _mm512_cvtepi32_epi8(v));
+            sum = _mm512_add_epi32(sum, v);
+        }
+        w->scales[row * spans(n) + span] = largest / 127.0f;
+        w->offsets[row * spans(n) + span] = -128 * _mm512_reduce_add_epi32(sum);
     }
-    return largest / 127.0f;
 }
 
-static float norm_and_quantize(const float *x, const float *gain, int64_t n, double eps,
-                               float *normed, uint8_t *levels)
+static void norm_and_quantize(const float *x, const float *gain, int64_t n, double eps,
+                              float *normed, int64_t row, Work *w)
 {
     const float by = inverse_rms(x, n, eps);
     for (int64_t i = 0; i < n; i++)
         normed[i] = x[i] * by * gain[i];
-    return quantize(normed, n, levels);
+    quantize(normed, n, row, w);
 }
 
-/* Sixteen outputs of one row: unshift, scale, add bias, store or add to what is there. */
-static inline void store(const Linear *l, int64_t o, __m512i sums, float scale, float *y, int add)
+/* Sixteen outputs of one row: scale, add bias, store or add to what is there. */
+static inline void store(const Linear *l, int64_t o, __m512 v, float *y, int add)
 {
     if (o >= l->out)
         return;
     const __mmask16 real = l->out - o >= LANES ? 0xFFFF : (1u << (l->out - o)) - 1;
-    __m512 v = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums, _mm512_loadu_si512(l->shift + o)));
-    v = _mm512_mul_ps(v, _mm512_mul_ps(_mm512_loadu_ps(l->scale + o), _mm512_set1_ps(scale)));
+    v = _mm512_mul_ps(v, _mm512_loadu_ps(l->scale + o));
     if (l->bias)
         v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(real, l->bias + o));
     if (add)
@@ -132,37 +139,55 @@ static inline void store(const Linear *l, int64_t o, __m512i sums, float scale, 
     _mm512_mask_storeu_ps(y + o, real, v);
 }
 
-static inline __m512i four_levels(const uint8_t *levels)
+static inline __m512i four_levels(const int8_t *levels)
 {
     int32_t four;
     memcpy(&four, levels, 4);
     return _mm512_set1_epi32(four);
 }
 
+static inline __m512 fold(__m512i sums, float scale, __m512 total)
+{
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), _mm512_set1_ps(scale), total);
+}
+
 /* y [R, out] = or += levels [R, in] through one group of outputs.  The sums are variables with
  * names and the product is assembly, since GCC 12 moves sums in an array, or around the
  * intrinsic, through memory: eight rows then cost twice as much. */
 #define PRODUCTS(sum, u, s) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s))
-#define DECLARE(r) __m512i a##r = _mm512_setzero_si512(), b##r = a##r;
+#define DECLARE(r) __m512 x##r = _mm512_setzero_ps(), y##r = x##r;
+#define START(r) __m512i a##r = _mm512_set1_epi32(offsets[r * count + span]), b##r = a##r;
 #define MULTIPLY(r) \
     { \
         const __m512i four = four_levels(levels + r * in + k); \
-        PRODUCTS(a##r, four, left); \
-        PRODUCTS(b##r, four, right); \
+        PRODUCTS(a##r, left, four); \
+        PRODUCTS(b##r, right, four); \
     }
+#define FOLD(r) \
+    x##r = fold(a##r, scales[r * count + span], x##r); \
+    y##r = fold(b##r, scales[r * count + span], y##r);
 #define STORE(r) \
-    store(l, first, a##r, scales[r], y + r * stride, add); \
-    store(l, first + LANES, b##r, scales[r], y + r * stride, add);
+    store(l, first, x##r, y + r * stride, add); \
+    store(l, first + LANES, y##r, y + r * stride, add);
 #define TILE(R, EACH) \
-    static void tile##R(const Linear *l, int64_t group, const uint8_t *levels, \
-                        const float *scales, float *y, int64_t stride, int add) \
+    static void tile##R(const Linear *l, int64_t group, const Work *work, int64_t row, float *y, \
+                        int64_t stride, int add) \
     { \
-        const int64_t in = l->in, first = group * GROUP; \
-        const int8_t *w = l->weight + first * in; \
+        const int64_t in = l->in, first = group * GROUP, count = spans(in); \
+        const int8_t *levels = work->levels + row * in; \
+        const float *scales = work->scales + row * count; \
+        const int32_t *offsets = work->offsets + row * count; \
+        const uint8_t *w = l->weight + first * in; \
+        y += row * stride; \
         EACH(DECLARE) \
-        for (int64_t k = 0; k < in; k += 4, w += 4 * GROUP) { \
-            const __m512i left = _mm512_loadu_si512(w), right = _mm512_loadu_si512(w + 64); \
-            EACH(MULTIPLY) \
+        for (int64_t span = 0, k = 0; span < count; span++) { \
+            const int64_t end = k + SPAN < in ? k + SPAN : in; \
+            EACH(START) \
+            for (; k < end; k += 4, w += 4 * GROUP) { \
+                const __m512i left = _mm512_loadu_si512(w), right = _mm512_loadu_si512(w + 64); \
+                EACH(MULTIPLY) \
+            } \
+            EACH(FOLD) \
         } \
         EACH(STORE) \
     }
@@ -170,16 +195,14 @@ static inline __m512i four_levels(const uint8_t *levels)
 #define EACH2(DO) EACH1(DO) DO(1)
 #define EACH4(DO) EACH2(DO) DO(2) DO(3)
 #define EACH8(DO) EACH4(DO) DO(4) DO(5) DO(6) DO(7)
-#define EACH12(DO) EACH8(DO) DO(8) DO(9) DO(10) DO(11)
 TILE(1, EACH1)
 TILE(2, EACH2)
 TILE(4, EACH4)
 TILE(8, EACH8)
-TILE(12, EACH12)
 
 /* This thread's share of y [rows, out] = or += the linear of quantized rows. */
-static void apply(const Linear *l, const uint8_t *levels, const float *scales, int64_t rows,
-                  float *y, int64_t stride, int add, int thread, int threads)
+static void apply(const Linear *l, const Work *work, int64_t rows, float *y, int64_t stride,
+                  int add, int thread, int threads)
 {
     const int64_t groups = (l->out + GROUP - 1) / GROUP;
     const int64_t first = groups * thread / threads, end = groups * (thread + 1) / threads;
@@ -187,8 +210,7 @@ static void apply(const Linear *l, const uint8_t *levels, const float *scales, i
         int64_t r = 0;
 #define WHILE_LEFT(R) \
     for (; r + R <= rows; r += R) \
-        tile##R(l, g, levels + r * l->in, scales + r, y + r * stride, stride, add);
-        WHILE_LEFT(12)
+        tile##R(l, g, work, r, y, stride, add);
         WHILE_LEFT(8)
         WHILE_LEFT(4)
         WHILE_LEFT(2)
@@ -353,10 +375,9 @@ static void run_layer(const Model *m, const Layer *l, const Pass *p, Work *w, fl
     const int64_t hidden = m->hidden, N = p->rows, D = m->width, seen = m->heads * D;
     float *values = keys + p->kv_slots * m->kv_heads * D;
     for (int64_t r = thread; r < N; r += threads)
-        w->scales[r] = norm_and_quantize(p->x + r * hidden, l->before, hidden, m->eps,
-                                         w->y + r * wide, w->levels + r * hidden);
+        norm_and_quantize(p->x + r * hidden, l->before, hidden, m->eps, w->y + r * wide, r, w);
 #pragma omp barrier
-    apply(&l->qkv, w->levels, w->scales, N, w->y, wide, 0, thread, threads);
+    apply(&l->qkv, w, N, w->y, wide, 0, thread, threads);
 #pragma omp barrier
     for (int64_t r = thread; r < N; r += threads)
         place(m, l, p, r, w->y + r * wide, keys, values);
@@ -369,33 +390,31 @@ static void run_layer(const Model *m, const Layer *l, const Pass *p, Work *w, fl
     }
 #pragma omp barrier
     for (int64_t r = thread; r < N; r += threads)
-        w->scales[r] = quantize(w->seen + r * seen, seen, w->levels + r * seen);
+        quantize(w->seen + r * seen, seen, r, w);
 #pragma omp barrier
-    apply(&l->o, w->levels, w->scales, N, p->x, hidden, 1, thread, threads);
+    apply(&l->o, w, N, p->x, hidden, 1, thread, threads);
 #pragma omp barrier
     for (int64_t r = thread; r < N; r += threads)
-        w->scales[r] = norm_and_quantize(p->x + r * hidden, l->between, hidden, m->eps,
-                                         w->y + r * wide, w->levels + r * hidden);
+        norm_and_quantize(p->x + r * hidden, l->between, hidden, m->eps, w->y + r * wide, r, w);
 #pragma omp barrier
-    apply(&l->gate_up, w->levels, w->scales, N, w->y, wide, 0, thread, threads);
+    apply(&l->gate_up, w, N, w->y, wide, 0, thread, threads);
 #pragma omp barrier
     for (int64_t r = thread; r < N; r += threads) {
         gate(w->y + r * wide, m->inner);
-        w->scales[r] = quantize(w->y + r * wide, m->inner, w->levels + r * m->inner);
+        quantize(w->y + r * wide, m->inner, r, w);
     }
 #pragma omp barrier
-    apply(&l->down, w->levels, w->scales, N, p->x, hidden, 1, thread, threads);
+    apply(&l->down, w, N, p->x, hidden, 1, thread, threads);
 #pragma omp barrier
 }
 
 static void run_head(const Model *m, const Pass *p, Work *w, int64_t wide, int thread, int threads)
 {
     for (int64_t r = thread; r < p->wanted_rows; r += threads)
-        w->scales[r] = norm_and_quantize(p->x + p->wanted[r] * m->hidden, m->norm, m->hidden,
-                                         m->eps, w->y + r * wide, w->levels + r * m->hidden);
+        norm_and_quantize(p->x + p->wanted[r] * m->hidden, m->norm, m->hidden, m->eps,
+                          w->y + r * wide, r, w);
 #pragma omp barrier
-    apply(&m->head, w->levels, w->scales, p->wanted_rows, p->logits, m->head.out, 0, thread,
-          threads);
+    apply(&m->head, w, p->wanted_rows, p->logits, m->head.out, 0, thread, threads);
 }
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -412,14 +431,15 @@ int specinfer_decode(const Model *m, const Pass *p)
     const int64_t layer_size = 2 * p->kv_slots * m->kv_heads * m->width;
     Work w = {
         .levels = room(N * deep),
-        .scales = room(N * 4),
+        .scales = room(N * spans(deep) * 4),
+        .offsets = room(N * spans(deep) * 4),
         .y = room(N * wide * 4),
         .seen = room(N * seen * 4),
         .paths = room(N * p->longest * 4),
         .lengths = room(N * 4),
         .scores = room(p->threads * (p->longest + LANES) * 4),
     };
-    const int whole = w.levels && w.scales && w.y && w.seen && w.paths && w.lengths && w.scores;
+    const int whole = w.levels && w.scales && w.offsets && w.y && w.seen && w.paths && w.lengths && w.scores;
     if (whole) {
         find_paths(p, &w);
 #pragma omp parallel num_threads(p->threads)
@@ -430,7 +450,7 @@ int specinfer_decode(const Model *m, const Pass *p)
             run_head(m, p, &w, wide, thread, threads);
         }
     }
-    free(w.levels), free(w.scales), free(w.y), free(w.seen);
+    free(w.levels), free(w.scales), free(w.offsets), free(w.y), free(w.seen);
     free(w.paths), free(w.lengths), free(w.scores);
     return !whole;
 }

@@ -5,12 +5,14 @@ import mmap
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from specinfer.lean.linear import CHUNK, LEVELS, quantize_rows, quantize_weight
+from specinfer.lean.linear import LEVELS, quantize_rows, quantize_weight
 
 GROUP = 32  # outputs that are computed together
 ALIGNMENT = 64  # bytes, a register and a cache line
-ZERO = 128  # added to an activation's level, which the processor takes unsigned
+SPAN = 64  # columns of a row with one scale
+ZERO = 128  # added to a weight's level, which the processor takes unsigned
 
 
 class Block:
@@ -33,25 +35,29 @@ class Block:
 
 
 class Packed:
-    """Weights [out / GROUP, in / 4, GROUP, 4], the last group padded with zeros."""
+    """Weights + 128 [out / GROUP, in / 4, GROUP, 4], the last group padded."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, block: Block) -> None:
         """Quantize a weight [out, in] into the block; in must be a multiple of 4."""
-        levels, scales = quantize_weight(weight)
+        levels, self.scale = quantize_weight(weight)
         self.out, self.inputs = levels.shape
         padding = -self.out % GROUP
-        levels = torch.nn.functional.pad(levels, (0, 0, 0, padding)) if padding else levels
+        if padding:
+            levels = pad(levels, (0, 0, 0, padding))
+            self.scale = pad(self.scale, (0, padding))
         grouped = levels.view(-1, GROUP, self.inputs // 4, 4).transpose(1, 2)
         self.weight = block.take(*grouped.shape).copy_(grouped)
-        self.scale = torch.nn.functional.pad(scales, (0, padding))
-        sums = [rows.sum(1, dtype=torch.int32) for rows in torch.split(levels, CHUNK)]
-        self.shift = torch.cat(sums) * ZERO
+        self.weight.view(torch.uint8).bitwise_xor_(ZERO)  # two's complement plus 128
         self.bias = None if bias is None else bias.float()
 
     def __call__(self, x: Tensor, /) -> Tensor:
         """Compute in torch what decoder.c does: x [N, in] float32 -> [N, out]."""
-        rows, scales = quantize_rows(x)
-        levels = self.weight.transpose(1, 2).reshape(-1, self.inputs)[: self.out]
-        sums = rows.round().double() @ levels.double().T
-        y = sums.float() * (self.scale[: self.out] * (scales / LEVELS))
+        levels = self.weight.view(torch.uint8).float() - ZERO
+        weight = levels.transpose(1, 2).reshape(-1, self.inputs)[: self.out]
+        spans = range(0, self.inputs, SPAN)
+        y = torch.zeros(len(x), self.out)
+        for part, own in ((x[:, i : i + SPAN], weight[:, i : i + SPAN]) for i in spans):
+            rows, largest = quantize_rows(part)
+            y += (rows.round() @ own.T) * (largest / LEVELS)
+        y *= self.scale[: self.out]
         return y if self.bias is None else y + self.bias

@@ -22,7 +22,7 @@ Pointer, Long = ctypes.c_void_p, ctypes.c_int64
 
 class _Linear(ctypes.Structure):
     _fields_ = (
-        *((name, Pointer) for name in ("weight", "scale", "shift", "bias")),
+        *((name, Pointer) for name in ("weight", "scale", "bias")),
         ("out", Long),
         ("inputs", Long),
     )
@@ -145,7 +145,6 @@ def _linear(linear: Linear) -> _Linear:
     return _Linear(
         weight=_at(linear.weight),
         scale=_at(linear.scale),
-        shift=_at(linear.shift),
         bias=None if linear.bias is None else _at(linear.bias),
         out=linear.out,
         inputs=linear.inputs,
