@@ -41,18 +41,26 @@ class View:
     def queries(self, query: Tensor, kv_heads: int) -> Tensor:
         """Return [B, K, T * G, D], or unpacked [B, H, T, D]."""
         _, heads, width = query.shape
+        if self.source != slice(0, len(query)):
+            query = query[self.source]
         if not self.packed:
-            return query[self.source].view(self.requests, -1, heads, width).transpose(1, 2)
-        rows = query[self.source].view(self.requests, -1, kv_heads, heads // kv_heads, width)
-        packed = rows.transpose(1, 2).reshape(self.requests, kv_heads, -1, width)
+            return query.view(self.requests, -1, heads, width).transpose(1, 2)
+        if self.rows_each == 1:
+            packed = query.view(self.requests, kv_heads, -1, width)
+        else:
+            rows = query.view(self.requests, -1, kv_heads, heads // kv_heads, width)
+            packed = rows.transpose(1, 2).reshape(self.requests, kv_heads, -1, width)
         missing = -packed.shape[2] % ROWS
-        return pad(packed, (0, 0, 0, missing)) if missing else packed
+        return torch.constant_pad_nd(packed, (0, 0, 0, missing)) if missing else packed
 
     def rows(self, attended: Tensor, heads: int) -> Tensor:
         """Turn what queries' shape became into the tile's real rows, [<= B * T, H, D]."""
-        requests, kv_heads, _, width = attended.shape
+        requests, kv_heads, filled, width = attended.shape
         group = heads // kv_heads
-        real = attended[:, :, : self.rows_each * group]
+        wanted = self.rows_each * group
+        real = attended if wanted == filled else attended[:, :, :wanted]
+        if self.rows_each == 1:
+            return real.reshape(requests, heads, width)
         split = real.reshape(requests, kv_heads, -1, group, width)
         rows = split.transpose(1, 2).reshape(-1, heads, width)
         return rows if self.real is None else rows[self.real]
