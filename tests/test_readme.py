@@ -29,7 +29,7 @@ GENERATED = [line for line in commands() if "specinfer generate" in line]
 SERVED = [line for line in commands() if "specinfer serve" in line]
 BATCHED = [line for line in commands() if "specinfer batch" in line]
 FLEETS = [line for line in commands() if "serve run" in line]  # tests/fleet/test_fleet_on_ray.py
-TRAINED = [line for line in commands() if re.search("specinfer (train|bench)", line)]
+TRAINED = [line for line in commands() if re.search("specinfer (train|bench|profile)", line)]
 PLANNED = [line for line in commands() if "specinfer plan" in line]
 
 
@@ -62,7 +62,7 @@ def test_links_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("line", TRAINED)
 def test_training_and_measuring_take_these_options(line: str, capsys) -> None:
-    """They are run whole, on tiny models, in tests/train and tests/test_bench_paper.py."""
+    """They are run whole, on tiny models, in tests/train, test_bench_paper.py and test_profile.py."""
     with pytest.raises(SystemExit):
         main([shlex.split(line)[1], "--help"])
     known = capsys.readouterr().out
