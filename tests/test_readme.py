@@ -62,7 +62,7 @@ def test_links_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("line", TRAINED)
 def test_training_and_measuring_take_these_options(line: str, capsys) -> None:
-    """They are run whole, on tiny models, in tests/train, test_bench_paper.py and test_profile.py."""
+    """They are run whole, on tiny models, in tests/train, test_bench_paper and test_profile."""
     with pytest.raises(SystemExit):
         main([shlex.split(line)[1], "--help"])
     known = capsys.readouterr().out
