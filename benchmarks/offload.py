@@ -1,10 +1,9 @@
 """An LLM that does not fit into memory: plain decoding against token trees over one copy on disk.
 
-The process puts itself into a memory cgroup whose limit is below the size of the LLM's weights and
-copies the LLM, so that no page cache, its own or another's, can serve them; the SSM stays
-resident.  Two engines share the off-loaded LLM and answer every prompt in alternating order.
-Bytes read come from /proc/self/io.  Needs root for the cgroup, and `specinfer models fetch` of
-both models.
+The process puts itself into a memory cgroup whose limit is below the size of the LLM's weights;
+they are read past the page cache, so nobody else's can serve them either; the SSM stays resident.
+Two engines share the off-loaded LLM and answer every prompt in alternating order.  Bytes read come
+from /proc/self/io.  Needs root for the cgroup, and `specinfer models fetch` of both models.
 
     python benchmarks/offload.py --limit-gb 2.8 --tokens 24 --prompts 3
 """
@@ -14,9 +13,9 @@ import contextlib
 import json
 import os
 import platform
-import shutil
+import signal
 import statistics
-import tempfile
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -114,21 +113,17 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--prompts", type=int, default=3)
     parser.add_argument("--skip", type=int, default=0, help="prompts left out at the beginning")
-    parser.add_argument("--scratch", help="folder on the disk to read from (the system's)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cgroup is removed even then
     group = Group.below_own()
-    with (
-        group.entered(int(args.limit_gb * 1e9)),
-        tempfile.TemporaryDirectory(dir=args.scratch) as scratch,
-    ):
-        model = Path(shutil.copytree(resolve_model(args.llm), f"{scratch}/{args.llm}"))
-        measure(args, group, model)
+    with group.entered(int(args.limit_gb * 1e9)):
+        measure(args, group)
 
 
-def measure(args: argparse.Namespace, group: Group, model: Path) -> None:
+def measure(args: argparse.Namespace, group: Group) -> None:
     torch.set_num_threads(args.threads)
-    small = resolve_model(args.ssm)
+    model, small = resolve_model(args.llm), resolve_model(args.ssm)
     weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     common = {"model": model, "dtype": "bfloat16", "offload": "disk", "cache_tokens": 1024}
     llm = load_offloaded(model, "bfloat16", torch.device("cpu"), "disk", slots=args.layers)

@@ -58,7 +58,8 @@ def test_no_layer_stays(tiny) -> None:
     off = load_offloaded(tiny["llama"], "float32", CPU, "disk", slots=1)
     logits(off, [1, 2, 3])
     first, second = off.model.model.layers
-    assert first.mlp.up_proj.weight.data_ptr() == second.mlp.up_proj.weight.data_ptr()
+    rooms = [layer.mlp.up_proj.weight.untyped_storage().data_ptr() for layer in (first, second)]
+    assert rooms[0] == rooms[1]
     off.close()
 
 
@@ -66,7 +67,7 @@ def test_weights_that_become_unreadable_end_the_pass(tiny, monkeypatch) -> None:
     off = load_offloaded(tiny["llama"], "float32", CPU, "disk", slots=1)
     logits(off, [1])
     monkeypatch.setattr("os.preadv", lambda *_: 0)
-    with pytest.raises(OSError, match="has become shorter"):
+    with pytest.raises(OSError, match="could not be read"):
         for _ in range(3):
             logits(off, [1])
     off.close()

@@ -1,5 +1,7 @@
 """Where in a model folder's safetensors files each tensor's bytes lie, and reading them there.
 
+Reads go past the page cache where the file system allows it: weights that do not fit into memory
+would only push everything else out of it, and copying them costs a core.
 https://huggingface.co/docs/safetensors/index#format
 """
 
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from specinfer.errors import ModelFolderError
 
+BLOCK = 4096  # what direct reads are aligned to
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -53,22 +56,41 @@ def _places(file: Path) -> dict[str, Place]:
 
 
 class Reader:
-    """Open files to read places from."""
+    """Open files to read blocks from."""
 
     def __init__(self) -> None:
         self._files: dict[Path, int] = {}
 
-    def read(self, place: Place, target: Tensor) -> None:
-        """Fill bytes on the host, [place.count] uint8; raises OSError."""
-        if place.file not in self._files:
-            self._files[place.file] = os.open(place.file, os.O_RDONLY)
+    def read(self, file: Path, start: int, target: Tensor) -> None:
+        """Fill `target`, bytes on the host, up to the end of the file; raises OSError.
+
+        start, target's address and its length are multiples of BLOCK.
+        """
+        if file not in self._files:
+            self._files[file] = _open(file)
         view, done = memoryview(target.numpy()), 0  # type: ignore[arg-type]
-        while done < place.count:
-            got = os.preadv(self._files[place.file], [view[done:]], place.start + done)
-            if not got:
-                raise OSError(f"{place.file} has become shorter")
+        while done < len(view):
+            got = os.preadv(self._files[file], [view[done:]], start + done)
             done += got
+            if got % BLOCK or not got:
+                break
+        if start + done < min(start + len(view), file.stat().st_size):
+            raise OSError(f"{file} could not be read from {start + done}")
 
     def close(self) -> None:
         while self._files:
             os.close(self._files.popitem()[1])
+
+
+def aligned(count: int, *, pinned: bool = False) -> Tensor:
+    """Return bytes on the host whose address is a multiple of BLOCK."""
+    room = torch.empty(count + BLOCK, dtype=torch.uint8, pin_memory=pinned)
+    start = -room.data_ptr() % BLOCK
+    return room[start : start + count]
+
+
+def _open(file: Path) -> int:
+    try:
+        return os.open(file, os.O_RDONLY | os.O_DIRECT)
+    except OSError:  # tmpfs, for one, has no direct reads, nor a disk to wait for
+        return os.open(file, os.O_RDONLY)

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specinfer.offload.files import Reader
+from specinfer.offload.files import Reader, aligned
 from specinfer.offload.units import Unit
 
 
@@ -35,9 +35,8 @@ class Disk:
         self._reader = Reader()
 
     def bring(self, number: int, staging: Tensor) -> Tensor:
-        for weight in self._units[number].weights:
-            end = weight.start + weight.place.count
-            self._reader.read(weight.place, staging[weight.start : end])
+        for read in self._units[number].reads:
+            self._reader.read(read.file, read.start, staging[read.into : read.into + read.count])
         return staging
 
     def close(self) -> None:
@@ -50,7 +49,7 @@ class Memory:
     def __init__(self, units: Sequence[Unit], *, pinned: bool) -> None:
         disk = Disk(units)
         self._kept = [
-            disk.bring(number, torch.empty(unit.size, dtype=torch.uint8, pin_memory=pinned))
+            disk.bring(number, aligned(unit.size, pinned=pinned))
             for number, unit in enumerate(units)
         ]
         disk.close()
@@ -67,7 +66,7 @@ class Slot:
 
     def __init__(self, size: int, device: torch.device, *, stages: bool) -> None:
         gpu = device.type == "cuda"
-        self.staging = torch.empty(size if stages else 0, dtype=torch.uint8, pin_memory=gpu)
+        self.staging = aligned(size if stages else 0, pinned=gpu)
         self.bytes = torch.empty(size, dtype=torch.uint8, device=device) if gpu else self.staging
         self.loaded = _event() if gpu else None
         self.used = _event() if gpu else None
