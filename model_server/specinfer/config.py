@@ -139,7 +139,7 @@ class EngineConfig:
         return len(self.ssms) * self.ssm_nodes + free
 
     def _refuse_combinations(self) -> None:
-        if self.quantization != "none" and (self.tensor_parallel > 1 or self.offload != "none"):
+        if self.quantization == "int8" and (self.tensor_parallel > 1 or self.offload != "none"):
             name = "offload" if self.offload != "none" else "tensor_parallel"
             raise ConfigError(f"{name}: goes with quantization none, not {self.quantization}")
         if self.tensor_parallel > 1 and self.offload != "none":

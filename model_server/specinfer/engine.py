@@ -9,7 +9,7 @@ import torch
 
 from specinfer.assembly import assemble
 from specinfer.choices import SeededChoices
-from specinfer.config import EngineConfig
+from specinfer.config import EngineConfig, Quantization
 from specinfer.errors import ConfigError, EngineDeadError
 from specinfer.fingerprint import fingerprint
 from specinfer.intake import Intake
@@ -79,7 +79,9 @@ class Engine(Intake):
         if config.threads:
             torch.set_num_threads(config.threads)
         device = resolve_device(config.device)
-        quantization = resolve_quantization(config.quantization, config.model, device)
+        quantization: Quantization = "none"  # auto, for an off-loaded LLM
+        if config.offload == "none":
+            quantization = resolve_quantization(config.quantization, config.model, device)
         config = replace(config, quantization=quantization)
         return cls.over(_llm(config, device), config)
 

@@ -38,8 +38,12 @@ def lead(group: Group, connection: Connection) -> None:
     start: Start = connection.recv()
     inbox = Inbox(connection)
     group.tell(start.config)
-    # The process above has its own limit, before which nothing comes here.
-    config = replace(start.config, queue_limit=start.config.queue_limit + start.config.max_batch)
+    config = replace(
+        start.config,
+        # The process above has its own limit, before which nothing comes here.
+        queue_limit=start.config.queue_limit + start.config.max_batch,
+        quantization="none",  # which auto is for an LLM of several ranks
+    )
     try:
         engine = Engine.over(ShardedLM.of(config, group), config)
     except SpecInferError as error:
