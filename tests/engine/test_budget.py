@@ -9,6 +9,7 @@ from specinfer.cost_model import CostModel
 from specinfer.draft.acceptance import PRIOR, Acceptance
 from specinfer.draft.budget import GAIN, pruned, worth_verifying
 from specinfer.draft.pool import Pool
+from specinfer.draft.upkeep import Upkeep
 from specinfer.request import Request
 from specinfer.testing.toy import a_request
 from specinfer.token_tree import ROOT, TokenTree
@@ -30,6 +31,7 @@ class Fixed:
     """A drafter that always proposes the same two tokens."""
 
     name = "fixed"
+    runs_model = False
 
     def __init__(self) -> None:
         self.asked = 0
@@ -140,6 +142,46 @@ def test_whose_drafts_are_never_kept_is_asked_less() -> None:
     pool.forget(request)
     pool.propose([request], 1)
     assert drafter.asked == 12
+
+
+def test_a_tree_pays_for_its_drafting() -> None:
+    """Drafts that gained a tenth of a batch's tokens and took a tenth of its time were kept."""
+    chances = [[1.0, 0.3], [1.0, 0.3]]
+    assert worth_verifying(chances, 2, FLAT) == [{0, 1}, {0, 1}]
+    assert worth_verifying(chances, 2, FLAT, upkeep=2.0) == [{0, 1}, {0, 1}]
+    assert worth_verifying(chances, 2, FLAT, upkeep=3.0) == [{0}, {0}]
+
+
+def test_drafters_too_slow_for_what_they_gain_are_asked_less() -> None:
+    clock = iter(range(10_000))  # every look at it is a second later
+    drafter = Fixed()
+    pool, request = Pool([drafter], FLAT, Upkeep(lambda: next(clock))), a_request([0])
+    trees = []
+    for _ in range(40):
+        trees += pool.propose([request], 1)
+        pool.observe(request, [1, 2, 3])
+    assert {len(tree) for tree in trees[1:]} == {1}
+    assert drafter.asked < 15
+
+
+def test_passes_of_a_model_are_no_upkeep() -> None:
+    """A planner has weighed them already."""
+    times = iter([0.0, 1.0, 9.0, 10.0])
+    upkeep, drafter = Upkeep(lambda: next(times)), Fixed()
+    drafter.runs_model = True
+    upkeep.begin()
+    upkeep.propose(drafter, [a_request([0])])
+    upkeep.end(1)
+    assert upkeep.cost(3) == pytest.approx(3 * 2e3)
+
+
+def test_one_disturbance_moves_upkeep_little() -> None:
+    times = iter([0.0, 0.001] * 50 + [0.0, 5.0])
+    upkeep = Upkeep(lambda: next(times))
+    for _ in range(51):
+        upkeep.begin()
+        upkeep.end(1)
+    assert upkeep.cost(1) < 1.2
 
 
 def test_costs_are_lines_between_points_and_never_fall() -> None:

@@ -1,8 +1,9 @@
 """How much of the drafted trees is worth verifying, for the whole batch at once.
 
 A node earns its place by the chance that it stands; a row costs what the measured cost model
-says.  The nodes of all requests compete, likeliest first, and as many are kept as make the most
-expected tokens a millisecond.  None at all is a choice like any other.
+says, and a tree that is verified has its drafting to pay for.  The nodes of all requests compete,
+likeliest first, and as many are kept as make the most expected tokens a millisecond.  None at all
+is a choice like any other: it leads to fewer drafts.
 """
 
 from collections.abc import Sequence
@@ -16,12 +17,13 @@ GAIN = 1.08  # what a draft must promise over none: the best of many noisy estim
 
 
 def worth_verifying(
-    chances: Sequence[Sequence[float]], rows: int, cost: CostModel
+    chances: Sequence[Sequence[float]], rows: int, cost: CostModel, upkeep: float = 0.0
 ) -> list[set[int]]:
     """Return the nodes to keep of each tree; with a node its whole path is kept.
 
     chances[i][n] is the estimated probability that node n of tree i stands, never above its
-    parent's; rows are those that take part in any case, the roots among them.
+    parent's; rows are those that take part in any case, the roots among them; upkeep is
+    what drafting takes, in milliseconds.
     """
     nodes = sorted(
         (-chance, tree, node)
@@ -31,6 +33,7 @@ def worth_verifying(
     )
     expected = len(chances) + np.cumsum([0.0, *(-chance for chance, _, _ in nodes)])
     costs = cost.costs(len(chances), np.arange(rows, rows + len(nodes) + 1))
+    costs[1:] += upkeep
     rates = expected / costs
     best = int(np.argmax(rates))
     if not cost.knows_plain(len(chances)) or rates[best] < GAIN * rates[0]:

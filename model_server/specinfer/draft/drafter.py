@@ -14,6 +14,10 @@ class Drafter(Protocol):
     def name(self) -> str:
         """Name under which its figures are reported."""
 
+    @property
+    def runs_model(self) -> bool:
+        """Whether its time is that of a model's passes, which a planner of its own weighs."""
+
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
         """Return a tree for each request, rooted at its last token; a bare root is no proposal.
 

@@ -11,6 +11,7 @@ class Forced:
     """Proposes what the grammar dictates: the name of a property, the rest of a choice."""
 
     name = "grammar"
+    runs_model = False
 
     def __init__(self, *, nodes: int) -> None:
         self._nodes = nodes

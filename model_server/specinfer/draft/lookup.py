@@ -37,6 +37,7 @@ class PromptLookup:
     """Drafts from a request's own prompt and answer; needs no model."""
 
     name = "lookup"
+    runs_model = False
 
     def __init__(self, *, depth: int, nodes: int) -> None:
         self._depth = depth

@@ -22,6 +22,7 @@ class NGram:
     """
 
     name = "ngram"
+    runs_model = False
 
     def __init__(
         self, *, depth: int, nodes: int, contexts: int = 200_000, seeded: bool = True

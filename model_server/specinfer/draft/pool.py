@@ -9,6 +9,7 @@ from specinfer.draft.drafter import Drafter
 from specinfer.draft.forced import within_grammar
 from specinfer.draft.merge import merge
 from specinfer.draft.patience import Patience
+from specinfer.draft.upkeep import Upkeep
 from specinfer.request import Request
 from specinfer.token_tree import TokenTree
 
@@ -16,12 +17,18 @@ from specinfer.token_tree import TokenTree
 class Pool:
     """Several drafters that act as one, spending no more rows than pay for themselves."""
 
-    def __init__(self, drafters: Sequence[Drafter], cost: CostModel | None = None) -> None:
+    def __init__(
+        self,
+        drafters: Sequence[Drafter],
+        cost: CostModel | None = None,
+        upkeep: Upkeep | None = None,
+    ) -> None:
         """Without a cost model every proposed node is verified."""
         self.drafters = tuple(drafters)
         self._cost = cost
         self._acceptance = Acceptance()
         self._patience = Patience()
+        self._upkeep = upkeep or Upkeep()
         self._proposed: dict[Request, TokenTree] = {}  # whole, to learn from what is emitted
         self.names = tuple(drafter.name for drafter in drafters)
 
@@ -30,19 +37,20 @@ class Pool:
 
         rows are those of the pass that are there in any case, the requests' roots among them.
         """
-        trees = {request: TokenTree.rooted_at(request.tokens[-1]) for request in requests}
         self._proposed = {}
+        self._upkeep.begin()
         asked = [request for request in requests if self._patience.may_ask(request)]
         if asked and self.drafters:
-            proposals = [drafter.propose(asked) for drafter in self.drafters]
+            proposals = [self._upkeep.propose(drafter, asked) for drafter in self.drafters]
             merged = [merge(trees) for trees in zip(*proposals, strict=True)]
             allowed = map(within_grammar, asked, merged)
             self._proposed = dict(zip(asked, allowed, strict=True))
-            trees |= self._proposed
-        chosen = list(trees.values())
-        if self._cost is None or not requests:
-            return chosen
-        return self._within_budget(requests, chosen, rows)
+        bare = (TokenTree.rooted_at(request.tokens[-1]) for request in requests)
+        chosen = [self._proposed.get(r) or root for r, root in zip(requests, bare, strict=True)]
+        if self._cost is not None and self._proposed:
+            chosen = self._within_budget(requests, chosen, rows)
+            self._upkeep.end(len(asked))
+        return chosen
 
     def observe(self, request: Request, tokens: Sequence[int]) -> None:
         """Learn from the tokens that were emitted after the last proposal."""
@@ -68,7 +76,8 @@ class Pool:
             for request, tree, may in zip(requests, trees, free, strict=True)
         ]
         fixed = sum(len(tree) - 1 for tree, may in zip(trees, free, strict=True) if not may)
-        kept = worth_verifying(chances, rows + fixed, self._cost)
+        upkeep = self._upkeep.cost(len(self._proposed))
+        kept = worth_verifying(chances, rows + fixed, self._cost, upkeep)
         smaller = [
             pruned(tree, nodes) if may else tree
             for tree, nodes, may in zip(trees, kept, free, strict=True)
