@@ -11,11 +11,13 @@
 #include <immintrin.h>
 #include <math.h>
 #include <omp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LANES = 16, GROUP = 32, SPAN = 64 }; /* SPAN: columns of a row with one scale */
+enum { PATIENCE = 2000 }; /* pauses, some 50 microseconds, before a waiting thread lets others run */
 
 /* Weights + 128 [out / GROUP, in / 4, GROUP, 4], the last group padded; a scale an output. */
 typedef struct {
@@ -61,7 +63,26 @@ typedef struct {
     int32_t *paths;  /* [N, longest]: slots a row sees, by position */
     int32_t *lengths; /* [N] */
     float *scores;   /* [threads, longest + LANES] */
+    _Alignas(64) int arrived;
+    _Alignas(64) int meetings;
 } Work;
+
+/* Wait until all threads have come.  Where another program holds a core, OpenMP's own barrier spins
+ * for milliseconds on the core that the missing thread needs, 240 times a pass. */
+static void meet(Work *w, int threads)
+{
+    const int meeting = __atomic_load_n(&w->meetings, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&w->arrived, 1, __ATOMIC_ACQ_REL) == threads) {
+        __atomic_store_n(&w->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&w->meetings, meeting + 1, __ATOMIC_RELEASE);
+        return;
+    }
+    for (int waits = 0; __atomic_load_n(&w->meetings, __ATOMIC_ACQUIRE) == meeting; waits++)
+        if (waits < PATIENCE)
+            _mm_pause();
+        else
+            sched_yield();
+}
 
 static __m512 exp16(__m512 x)
 {
@@ -376,36 +397,36 @@ static void run_layer(const Model *m, const Layer *l, const Pass *p, Work *w, fl
     float *values = keys + p->kv_slots * m->kv_heads * D;
     for (int64_t r = thread; r < N; r += threads)
         norm_and_quantize(p->x + r * hidden, l->before, hidden, m->eps, w->y + r * wide, r, w);
-#pragma omp barrier
+    meet(w, threads);
     apply(&l->qkv, w, N, w->y, wide, 0, thread, threads);
-#pragma omp barrier
+    meet(w, threads);
     for (int64_t r = thread; r < N; r += threads)
         place(m, l, p, r, w->y + r * wide, keys, values);
-#pragma omp barrier
+    meet(w, threads);
     for (int64_t task = thread; task < N * m->heads; task += threads) {
         const int64_t r = task / m->heads, h = task % m->heads;
         attend(m, l, w->y + r * wide + h * D, keys, values, h / (m->heads / m->kv_heads),
                w->paths + r * p->longest, w->lengths[r],
                w->scores + thread * (p->longest + LANES), w->seen + r * seen + h * D);
     }
-#pragma omp barrier
+    meet(w, threads);
     for (int64_t r = thread; r < N; r += threads)
         quantize(w->seen + r * seen, seen, r, w);
-#pragma omp barrier
+    meet(w, threads);
     apply(&l->o, w, N, p->x, hidden, 1, thread, threads);
-#pragma omp barrier
+    meet(w, threads);
     for (int64_t r = thread; r < N; r += threads)
         norm_and_quantize(p->x + r * hidden, l->between, hidden, m->eps, w->y + r * wide, r, w);
-#pragma omp barrier
+    meet(w, threads);
     apply(&l->gate_up, w, N, w->y, wide, 0, thread, threads);
-#pragma omp barrier
+    meet(w, threads);
     for (int64_t r = thread; r < N; r += threads) {
         gate(w->y + r * wide, m->inner);
         quantize(w->y + r * wide, m->inner, r, w);
     }
-#pragma omp barrier
+    meet(w, threads);
     apply(&l->down, w, N, p->x, hidden, 1, thread, threads);
-#pragma omp barrier
+    meet(w, threads);
 }
 
 static void run_head(const Model *m, const Pass *p, Work *w, int64_t wide, int thread, int threads)
@@ -413,7 +434,7 @@ static void run_head(const Model *m, const Pass *p, Work *w, int64_t wide, int t
     for (int64_t r = thread; r < p->wanted_rows; r += threads)
         norm_and_quantize(p->x + p->wanted[r] * m->hidden, m->norm, m->hidden, m->eps,
                           w->y + r * wide, r, w);
-#pragma omp barrier
+    meet(w, threads);
     apply(&m->head, w, p->wanted_rows, p->logits, m->head.out, 0, thread, threads);
 }
 
