@@ -138,17 +138,17 @@ def test_whose_drafts_are_never_kept_is_asked_less() -> None:
     for _ in range(40):
         pool.propose([request], 1)
         pool.observe(request, [9])
-    assert drafter.asked == 11
+    assert drafter.asked == 7
     pool.forget(request)
     pool.propose([request], 1)
-    assert drafter.asked == 12
+    assert drafter.asked == 8
 
 
 def test_a_tree_pays_for_its_drafting() -> None:
     """Drafts that gained a tenth of a batch's tokens and took a tenth of its time were kept."""
     chances = [[1.0, 0.3], [1.0, 0.3]]
     assert worth_verifying(chances, 2, FLAT) == [{0, 1}, {0, 1}]
-    assert worth_verifying(chances, 2, FLAT, upkeep=2.0) == [{0, 1}, {0, 1}]
+    assert worth_verifying(chances, 2, FLAT, upkeep=1.0) == [{0, 1}, {0, 1}]
     assert worth_verifying(chances, 2, FLAT, upkeep=3.0) == [{0}, {0}]
 
 
