@@ -138,10 +138,10 @@ def test_whose_drafts_are_never_kept_is_asked_less() -> None:
     for _ in range(40):
         pool.propose([request], 1)
         pool.observe(request, [9])
-    assert drafter.asked == 7
+    assert drafter.asked == 11
     pool.forget(request)
     pool.propose([request], 1)
-    assert drafter.asked == 8
+    assert drafter.asked == 12
 
 
 def test_a_tree_pays_for_its_drafting() -> None:

@@ -13,7 +13,7 @@ from specinfer.token_tree import ROOT, Draw, TokenTree
 
 Key = tuple[int, int]  # drafter, the drafter's own key
 
-PRIOR = 0.1  # until there is evidence: what a drafted token of unknown worth comes to
+PRIOR = 0.3  # until there is evidence
 WEIGHT = 4.0  # trials that the prior is worth
 MEMORY = 400.0  # trials a key remembers: later ones push earlier ones out
 OWN_WEIGHT = 8.0  # expected successes before a request's own record counts half

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from specinfer.request import Request
 
-LONGEST = 7  # steps that a request is left alone at most
+LONGEST = 3  # steps that a request is left alone at most
 
 
 @dataclass(slots=True)
@@ -27,11 +27,11 @@ class Patience:
         return left == 0
 
     def learn(self, request: Request, *, proposed: int, kept: int) -> None:
-        """Wait twice as long each time that nothing was kept of what was proposed."""
+        """Wait longer each time that nothing was kept of what was proposed."""
         if kept:
             self._waits[request] = 0
         elif proposed:
-            self._waits[request] = min(LONGEST, 2 * self._waits.get(request, 0) or 1)
+            self._waits[request] = min(LONGEST, self._waits.get(request, 0) + 1)
             self._left[request] = self._waits[request]
 
     def forget(self, request: Request) -> None:

@@ -82,6 +82,7 @@ class Pool:
             pruned(tree, nodes) if may else tree
             for tree, nodes, may in zip(trees, kept, free, strict=True)
         ]
-        for request, tree, left in zip(requests, trees, smaller, strict=True):
-            self._patience.learn(request, proposed=len(tree) - 1, kept=len(left) - 1)
+        if self._cost.knows_plain(len(requests)):  # else nothing was weighed
+            for request, tree, left in zip(requests, trees, smaller, strict=True):
+                self._patience.learn(request, proposed=len(tree) - 1, kept=len(left) - 1)
         return smaller
