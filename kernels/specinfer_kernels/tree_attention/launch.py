@@ -100,8 +100,8 @@ def tile_shape(max_rows: int, group: int, width: int, dtype: torch.dtype) -> Til
     if dtype == torch.float32:  # ieee products run outside the tensor cores: small tiles
         wide = width > 64  # then 4 warps spill
         return TileShape(16, 16 if wide else 32, 8 if wide else 4, 2)
-    if padded(width) > 128:  # with 32 rows two stages spill on sm_80
-        return TileShape(min(packed, 64), 32, 4 if packed <= 32 else 8, 1 if packed == 32 else 2)
+    if padded(width) > 128:  # a tile of 32 rows spills on one card or another
+        return TileShape(16, 32, 4, 2) if packed <= 16 else TileShape(64, 32, 8, 2)
     # Found by compiling: from 64 rows on, a block of 64 keys needs more registers than there are,
     # and at widths that are no power of two from 32 rows on; so does a third stage there.
     block_n = 64 if packed <= (16 if odd else 32) else 32
