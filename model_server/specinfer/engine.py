@@ -90,12 +90,13 @@ class Engine(Intake):
         """Build the rest of an engine around its LLM; raises ModelFolderError or ConfigError."""
         tokenizer = Tokenizer(config.model)
         speculator = assemble(config, llm, tokenizer)
+        quantized = "" if config.quantization == "none" else f" {config.quantization}"
         return cls(
             speculator,
             tokenizer,
             config,
             model_id=llm.name,
-            revision=fingerprint(config.model, f"{llm.dtype} {config.quantization}"),
+            revision=fingerprint(config.model, f"{llm.dtype}{quantized}"),
         )
 
     @property
