@@ -45,8 +45,7 @@ class Pool:
             merged = [merge(trees) for trees in zip(*proposals, strict=True)]
             allowed = map(within_grammar, asked, merged)
             self._proposed = dict(zip(asked, allowed, strict=True))
-        bare = (TokenTree.rooted_at(request.tokens[-1]) for request in requests)
-        chosen = [self._proposed.get(r) or root for r, root in zip(requests, bare, strict=True)]
+        chosen = [self._proposed.get(r) or TokenTree.rooted_at(r.tokens[-1]) for r in requests]
         if self._cost is not None and self._proposed:
             chosen = self._within_budget(requests, chosen, rows)
             self._upkeep.end(len(asked))
