@@ -5,7 +5,9 @@ scale each, and the draft vocabulary, the ids of the LLM's tokens that the SSM c
 file specinfer.json says so.  Any other folder is a model of its own with the LLM's tokenizer.
 """
 
+import functools
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +23,13 @@ from specinfer.config import EngineConfig
 from specinfer.errors import ModelFolderError
 from specinfer.lean import LeanLM, load_llm
 from specinfer.lean.linear import Dense, Int8, quantize_linears
+from specinfer.lean.llm import native_library
 from specinfer.lean.load import build_decoder
+from specinfer.lean.native import GROUP, Block, Library, NativeDecoder, Packed
 from specinfer.lean.weights import Checkpoint
 from specinfer.llm import ATTENTION, CausalLM, read_config
+
+log = logging.getLogger(__name__)
 
 FILE = "specinfer.json"
 WEIGHTS = "ssm.safetensors"
@@ -86,8 +92,8 @@ def load_ssm(folder: Path, llm: CausalLM, engine: EngineConfig) -> SSM:
     weights[HEAD] = (lent[name] if llm.config.tie_word_embeddings else lent[HEAD])[vocabulary]
     config: Any = read_config(folder)
     config.tie_word_embeddings = False
-    build = _lean if isinstance(llm, LeanLM) else _by_transformers
-    return SSM(build(folder, config, weights, llm, engine), vocabulary.to(llm.device))
+    model = _build(folder, config, weights, llm, engine)
+    return SSM(model, vocabulary.to(llm.device))
 
 
 class Lent(dict[str, Tensor]):
@@ -97,14 +103,34 @@ class Lent(dict[str, Tensor]):
         return self.get(name)
 
 
+def _build(
+    folder: Path, config: PretrainedConfig, weights: Lent, llm: CausalLM, engine: EngineConfig
+) -> CausalLM:
+    """Build the SSM for decoder.c where it runs, whatever the LLM is: int8 is how it is stored."""
+    try:
+        if llm.device.type == "cpu":
+            library, reason = native_library(config)
+            if library is not None:
+                return _native(folder, config, weights, library)
+            log.warning("%s: drafts without decoder.c, which is slower: %s", folder, reason)
+        build = _lean if isinstance(llm, LeanLM) else _by_transformers
+        return build(folder, config, weights, llm, engine)
+    except (KeyError, RuntimeError) as error:
+        raise ModelFolderError(f"{folder}: weights and config.json disagree: {error}") from error
+
+
+def _native(folder: Path, config: PretrainedConfig, weights: Lent, library: Library) -> CausalLM:
+    room = sum((len(w) + GROUP) * w.shape[1] for w in weights.values() if w.ndim == 2)
+    make = functools.partial(Packed, block=Block(room))
+    decoder = build_decoder(weights, config, torch.float32, make)
+    return LeanLM(NativeDecoder(decoder, library), config, folder.name)
+
+
 def _lean(
     folder: Path, config: PretrainedConfig, weights: Lent, llm: CausalLM, engine: EngineConfig
 ) -> CausalLM:
     make = Dense if engine.quantization == "none" else Int8
-    try:
-        return LeanLM(build_decoder(weights, config, llm.dtype, make), config, folder.name)
-    except (KeyError, RuntimeError) as error:
-        raise ModelFolderError(f"{folder}: weights and config.json disagree: {error}") from error
+    return LeanLM(build_decoder(weights, config, llm.dtype, make), config, folder.name)
 
 
 def _by_transformers(
@@ -115,10 +141,7 @@ def _by_transformers(
     auto: Any = AutoModelForCausalLM
     model = auto.from_config(config, attn_implementation=ATTENTION, dtype=llm.dtype)
     model.set_input_embeddings(embedding)
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ModelFolderError(f"{folder}: weights and config.json disagree: {error}") from error
+    model.load_state_dict(weights)
     if engine.quantization != "none":
         quantize_linears(model)
     return CausalLM(model.to(llm.device), folder.name)

@@ -13,10 +13,18 @@ ROPES = frozenset({"default", "linear", "llama3", "yarn"})
 
 
 def misfit(folder: Path, config: PretrainedConfig) -> str | None:
-    """Return why the lean decoder cannot run such a model; None where it can.
+    """Return why the lean decoder cannot run a model folder; None where it can.
 
     Raises ModelFolderError for a folder without readable weights.
     """
+    reason = unknown(config)
+    if reason is None and "model.layers.0.self_attn.q_proj.weight" not in Checkpoint(folder):
+        return "weights under other names"
+    return reason
+
+
+def unknown(config: PretrainedConfig) -> str | None:
+    """Return which feature of an architecture the lean decoder lacks, if any."""
     if config.model_type not in KNOWN:
         return f"models of type {config.model_type}"
     if config.hidden_act != "silu":
@@ -24,6 +32,4 @@ def misfit(folder: Path, config: PretrainedConfig) -> str | None:
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     if rope not in ROPES:
         return f"rotary embeddings of type {rope}"
-    if "model.layers.0.self_attn.q_proj.weight" not in Checkpoint(folder):
-        return "weights under other names"
     return None

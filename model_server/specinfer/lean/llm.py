@@ -15,7 +15,7 @@ from specinfer.errors import ConfigError
 from specinfer.frame import Frame
 from specinfer.kv_cache import KVCache
 from specinfer.lean.decoder import Decoder
-from specinfer.lean.fits import misfit
+from specinfer.lean.fits import misfit, unknown
 from specinfer.lean.linear import Int8, dense, quantize_linears
 from specinfer.lean.load import load_decoder
 from specinfer.lean.native import Block, Library, NativeDecoder, Packed, compile_library, unfit
@@ -82,14 +82,14 @@ def resolve_quantization(
     config = read_config(folder)
     reason = misfit(folder, config)
     if reason is None:
-        reason = _library(config)[1]
+        reason = native_library(config)[1]
     log.info("%s: quantization auto is %s", folder, f"none: {reason}" if reason else "int8")
     return "none" if reason else "int8"
 
 
-def _library(config: PretrainedConfig) -> tuple[Library | None, str | None]:
+def native_library(config: PretrainedConfig) -> tuple[Library | None, str | None]:
     """Return decoder.c compiled, or why it cannot run such a model here."""
-    reason = unfit(config, torch.cpu.get_capabilities())
+    reason = unknown(config) or unfit(config, torch.cpu.get_capabilities())
     if reason is not None:
         return None, reason
     try:
@@ -100,7 +100,7 @@ def _library(config: PretrainedConfig) -> tuple[Library | None, str | None]:
 
 def _int8(folder: Path, config: PretrainedConfig) -> Decoder | NativeDecoder:
     """Load for decoder.c, or where that cannot be for torch's packed operator."""
-    library, reason = _library(config)
+    library, reason = native_library(config)
     if library is None:
         log.warning("%s: int8 through torch's operators, which is slower: %s", folder, reason)
         return load_decoder(folder, config, torch.float32, Int8)
