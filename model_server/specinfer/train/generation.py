@@ -20,6 +20,7 @@ from specinfer.train.shards import ANSWER, PROMPT, UNSCORED, Corpus, write_shard
 from specinfer.tree_attention import Segment, plan
 
 PAGE = 16
+STARTING = 8  # prompts read in one pass at most: each of their tokens has a law over all of V
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,7 @@ def converse(
     ]
     waiting, live = list(dialogues), list[_Dialogue]()
     while waiting or live:
-        room = config.together - len(live)
+        room = min(STARTING, config.together - len(live))
         live, waiting = live + waiting[:room], waiting[room:]
         _advance(llm, cache, live, frame, config, generator)
         for dialogue in (dialogue for dialogue in live if dialogue.over):
