@@ -96,7 +96,7 @@ class Engine(Intake):
             tokenizer,
             config,
             model_id=llm.name,
-            revision=fingerprint(config.model, f"{llm.dtype}{quantized}"),
+            revision=fingerprint(config.model, f"{llm.precision}{quantized}"),
         )
 
     @property

@@ -132,6 +132,11 @@ class CausalLM:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    @property
+    def precision(self) -> str:
+        """What tells the answers of this model apart from those of the same weights elsewhere."""
+        return str(self.dtype)
+
     def new_cache(self, *, tokens: int, page_size: int) -> KVCache:
         """Return an empty cache for at least the given number of tokens."""
         config = self.config

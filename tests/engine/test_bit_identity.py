@@ -1,8 +1,10 @@
-"""In int8 a row's logits are the same bits whatever tree, batch or chunk it is computed in."""
+"""In C a row's logits are the same bits whatever tree, batch or chunk it is computed in."""
 
+import functools
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +20,15 @@ from specinfer.testing.toy import write_tiny_model
 from specinfer.tree_attention import Segment, chain, plan
 
 CPU = torch.device("cpu")
+KINDS: dict[str, dict[str, Any]] = {
+    "int8": {"dtype": "auto", "quantization": "int8"},
+    "bf16": {"dtype": "bfloat16", "quantization": "none"},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return KINDS[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def llm(folder: Path) -> LeanLM:
-    llm = load_llm(folder, "auto", CPU, "int8")
+def llm(folder: Path, settings: dict[str, Any]) -> LeanLM:
+    llm = load_llm(folder, device=CPU, **settings)
     if not isinstance(llm, LeanLM) or not isinstance(llm.decoder, NativeDecoder):
-        pytest.skip("no AVX-512 VNNI or no C compiler: int8 runs by torch's operators")
+        pytest.skip("no such AVX-512 or no C compiler: run by torch's operators")
     return llm
 
 
@@ -97,8 +108,8 @@ def test_rows_differ_where_the_path_does(llm: LeanLM) -> None:
     assert not torch.equal(one, other)
 
 
-def answers(folder: Path, prompts: Sequence[Sequence[int]], tokens: int, **settings: object):
-    engine = Engine.load(EngineConfig(model=folder, quantization="int8", **settings))
+def answers(folder: Path, prompts: Sequence[Sequence[int]], tokens: int, **settings: Any):
+    engine = Engine.load(EngineConfig(model=folder, **settings))
     asker = Asker(engine)
     waiting = [asker.submit(list(prompt), max_new_tokens=tokens)[1] for prompt in prompts]
     found = [asker.gather(deltas).tokens for deltas in waiting]
@@ -106,16 +117,19 @@ def answers(folder: Path, prompts: Sequence[Sequence[int]], tokens: int, **setti
     return found
 
 
-def test_greedy_trees_give_plain_decodings_tokens(llm: LeanLM, folder: Path) -> None:
+def test_greedy_trees_give_plain_decodings_tokens(
+    llm: LeanLM, folder: Path, settings: dict[str, Any]
+) -> None:
+    ask = functools.partial(answers, folder, **settings)
     draw = random.Random(1)
     prompts = [[draw.randrange(1, 97) for _ in range(draw.randrange(1, 40))] for _ in range(40)]
-    plain = answers(folder, prompts, 24, lookup=False, max_batch=1)
-    assert plain == answers(folder, prompts, 24, adaptive=False, max_batch=8)
-    assert plain == answers(folder, prompts, 24, ssms=(folder,), adaptive=False, max_batch=3)
+    plain = ask(prompts, 24, lookup=False, max_batch=1)
+    assert plain == ask(prompts, 24, adaptive=False, max_batch=8)
+    assert plain == ask(prompts, 24, ssms=(folder,), adaptive=False, max_batch=3)
 
 
 @pytest.mark.slow
-def test_greedy_trees_give_the_real_models_tokens(llm: LeanLM) -> None:
+def test_greedy_trees_give_the_real_models_tokens(llm: LeanLM, settings: dict[str, Any]) -> None:
     import json
 
     from specinfer.model_store import resolve_model
@@ -127,5 +141,5 @@ def test_greedy_trees_give_the_real_models_tokens(llm: LeanLM) -> None:
     lines = [line for file in sorted(files) for line in file.read_text().splitlines()]
     texts = [json.loads(line)["prompt"] for line in lines]
     prompts = [encode([{"role": "user", "content": text}]) for text in texts[::2]]
-    plain = answers(model, prompts, 24, lookup=False, max_batch=1)
-    assert plain == answers(model, prompts, 24, adaptive=False, max_batch=4)
+    plain = answers(model, prompts, 24, lookup=False, max_batch=1, **settings)
+    assert plain == answers(model, prompts, 24, adaptive=False, max_batch=4, **settings)

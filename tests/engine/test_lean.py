@@ -1,4 +1,4 @@
-"""The lean decoder against transformers' own classes, and int8 linears against float32 ones."""
+"""The lean decoder against transformers' own classes, and rough linears against float32 ones."""
 
 import functools
 from collections.abc import Sequence
@@ -10,13 +10,22 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from specinfer.config import Quantization
 from specinfer.errors import ConfigError, ModelFolderError
 from specinfer.kv_cache import Commit
 from specinfer.lean import LeanLM, load_llm, resolve_quantization
 from specinfer.lean.decoder import Decoder
-from specinfer.lean.linear import activation_range
+from specinfer.lean.linear import activation_range, dense
 from specinfer.lean.load import load_decoder
-from specinfer.lean.native import Block, NativeDecoder, Packed, compile_library, unfit
+from specinfer.lean.native import (
+    Block,
+    Kind,
+    NativeDecoder,
+    Packed,
+    Rounded,
+    compile_library,
+    unfit,
+)
 from specinfer.lean.native.library import CompilerError, find_compiler
 from specinfer.lean.native.run import NEEDS
 from specinfer.lean.rotary import BLOCK, Rotary
@@ -83,10 +92,14 @@ def write(folder: Path, kind: str, settings: dict[str, Any], seed: int = 0) -> P
 
 
 def tree_rows(
-    llm: CausalLM, prompt: Sequence[int], tokens: Sequence[int], parents: Sequence[int]
+    llm: CausalLM,
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    parents: Sequence[int],
+    room: int = 64,
 ) -> Tensor:
     """Return the logits of a tree behind a prompt."""
-    cache = llm.new_cache(tokens=64, page_size=8)
+    cache = llm.new_cache(tokens=room, page_size=8)
     sequence = cache.open([])
     cache.reserve(sequence, len(prompt) + len(tokens))
     assert llm.forward(plan(cache, [chain(sequence, prompt, wanted=False)])).shape[0] == 0
@@ -132,31 +145,109 @@ def test_int8_stays_near_float32(tmp_path: Path, name: str) -> None:
     assert (rough - exact).norm() < 0.06 * exact.norm()
 
 
+@pytest.mark.parametrize("name", ["llama", "llama-biases-tied", "qwen3", "opt"])
+def test_bfloat16_stays_near_float32(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path, *(FITTING | OTHERS)[name])
+    exact = tree_rows(load_llm(folder, "float32", CPU), PROMPT, *TREE)
+    rough = tree_rows(load_llm(folder, "bfloat16", CPU), PROMPT, *TREE)
+    assert (rough - exact).norm() < 0.03 * exact.norm()
+
+
+def native_llm(folder: Path, kind: Kind) -> LeanLM:
+    """Load a folder for decoder.c, or skip the test."""
+    llm = load_llm(folder, "bfloat16", CPU, "int8" if kind == "int8" else "none")
+    if not isinstance(llm, LeanLM) or not isinstance(llm.decoder, NativeDecoder):
+        pytest.skip(f"no AVX-512 for {kind} or no C compiler: run by torch's operators")
+    assert llm.decoder.kind == kind
+    return llm
+
+
+def in_torch(folder: Path, native: LeanLM) -> LeanLM:
+    """Return the decoder loop over what a native one's linears compute, in torch."""
+    layout = Packed if native.precision == "int8" else Rounded
+    make = functools.partial(layout, block=Block(1 << 20))
+    decoder = load_decoder(folder, native.config, torch.float32, make)
+    return LeanLM(decoder, native.config, "in torch")
+
+
+@pytest.mark.parametrize("kind", ["int8", "bf16"])
 @pytest.mark.parametrize("name", FITTING)
-def test_c_computes_what_the_decoder_of_packed_linears_does(tmp_path: Path, name: str) -> None:
+def test_c_computes_what_the_decoder_of_its_linears_does(
+    tmp_path: Path, name: str, kind: Kind
+) -> None:
     folder = write(tmp_path, *FITTING[name])
-    native = load_llm(folder, "auto", CPU, "int8")
-    if not isinstance(native, LeanLM) or not isinstance(native.decoder, NativeDecoder):
-        pytest.skip("no AVX-512 VNNI or no C compiler: int8 runs by torch's operators")
-    make = functools.partial(Packed, block=Block(1 << 20))
-    loaded = load_decoder(folder, native.config, torch.float32, make)
+    native = native_llm(folder, kind)
     torch.testing.assert_close(
         tree_rows(native, PROMPT, *TREE),
-        tree_rows(LeanLM(loaded, native.config, "packed"), PROMPT, *TREE),
+        tree_rows(in_torch(folder, native), PROMPT, *TREE),
         rtol=0,
         atol=0.02,  # a level that rounds the other way
     )
 
 
-def test_without_a_compiler_int8_is_run_by_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_c_in_bfloat16_is_no_rougher_than_torch(tmp_path: Path) -> None:
+    """Its stream, attention and cache are float32, where torch's operators round all of them."""
+    folder = write(tmp_path, *FITTING["llama"])
+    native = native_llm(folder, "bf16")
+    exact, own = (
+        tree_rows(llm, PROMPT, *TREE) for llm in (load_llm(folder, "float32", CPU), native)
+    )
+    make = functools.partial(dense, dtype=torch.bfloat16)
+    by_torch = LeanLM(
+        load_decoder(folder, native.config, torch.bfloat16, make), native.config, "torch"
+    )
+    theirs = tree_rows(by_torch, PROMPT, *TREE)
+    assert (own - exact).norm() < (theirs - exact).norm() < 0.03 * exact.norm()
+    assert (own - theirs).norm() < 0.03 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    ("rows", "threads"), [(1, 1), (2, 3), (3, 2), (7, 2), (15, 4), (16, 1), (33, 2), (64, 5)]
+)
+@pytest.mark.parametrize("kind", ["int8", "bf16"])
+def test_any_number_of_rows_and_threads(
+    tmp_path: Path, kind: Kind, rows: int, threads: int
+) -> None:
+    """Every tile of rows, threads without a share of a linear, paths that part and meet no more."""
+    llm = native_llm(write(tmp_path, *FITTING["qwen2"]), kind)
+    tokens = [(7 * row) % 61 for row in range(rows)]
+    parents = [row // 2 - 1 for row in range(rows)]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    found = tree_rows(llm, PROMPT, tokens, parents, room=128)
+    torch.set_num_threads(before)
+    expected = tree_rows(in_torch(tmp_path, llm), PROMPT, tokens, parents, room=128)
+    assert (found - expected).norm() < 0.01 * expected.norm()
+
+
+@pytest.mark.parametrize("quantization", ["int8", "none"])
+def test_without_a_compiler_torch_runs_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    quantization: Quantization,
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    llm = load_llm(write(tmp_path, *FITTING["llama"]), "auto", CPU, "int8")
+    llm = load_llm(write(tmp_path, *FITTING["llama"]), "bfloat16", CPU, quantization)
     assert isinstance(llm, LeanLM) and isinstance(llm.decoder, Decoder)
-    assert "int8 through torch's operators" in caplog.text
+    assert "through torch's operators, which is slower" in caplog.text
     exact = tree_rows(load_llm(tmp_path, "float32", CPU), PROMPT, *TREE)
     assert (tree_rows(llm, PROMPT, *TREE) - exact).norm() < 0.06 * exact.norm()
+
+
+def test_float32_is_run_by_torch_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    llm = load_llm(write(tmp_path, *FITTING["llama"]), "float32", CPU)
+    assert isinstance(llm, LeanLM) and isinstance(llm.decoder, Decoder)
+    assert "torch" not in caplog.text
+
+
+def test_precisions_have_answers_of_their_own(tmp_path: Path) -> None:
+    """bfloat16 in C computes in float32, and was one with float32 in the cache of answers."""
+    folder = write(tmp_path, *FITTING["llama"])
+    names = {load_llm(folder, dtype, CPU).precision for dtype in ("float32", "bfloat16")}
+    assert len(names) == 2
 
 
 def test_auto_is_int8_only_where_c_runs_it(
@@ -178,8 +269,10 @@ def test_auto_is_int8_only_where_c_runs_it(
 
 def test_what_decoder_c_cannot_run_is_told() -> None:
     config = AutoConfig.for_model("llama", hidden_size=60, num_attention_heads=3)
-    assert "has no avx512_vnni" in str(unfit(config, dict.fromkeys(NEEDS[:-1], True)))
-    assert "multiples of 16" in str(unfit(config, dict.fromkeys(NEEDS, True)))
+    old = dict.fromkeys(NEEDS, True)
+    assert "has no avx512_vnni" in str(unfit(config, old, "int8"))
+    assert "has no avx512_bf16" in str(unfit(config, old, "bf16"))
+    assert "multiples of 16" in str(unfit(config, old | {"avx512_vnni": True}, "int8"))
 
 
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path) -> None:

@@ -16,13 +16,24 @@ from specinfer.frame import Frame
 from specinfer.kv_cache import KVCache
 from specinfer.lean.decoder import Decoder
 from specinfer.lean.fits import misfit, unknown
-from specinfer.lean.linear import Int8, dense, quantize_linears
+from specinfer.lean.linear import Int8, MakeLinear, dense, quantize_linears
 from specinfer.lean.load import load_decoder
-from specinfer.lean.native import Block, Library, NativeDecoder, Packed, compile_library, unfit
+from specinfer.lean.native import (
+    Block,
+    Kind,
+    Library,
+    NativeDecoder,
+    Packed,
+    Rounded,
+    compile_library,
+    unfit,
+)
 from specinfer.lean.native.library import CompilerError, find_compiler
 from specinfer.llm import CausalLM, read_config, resolve_dtype
 
 log = logging.getLogger(__name__)
+
+LAYOUTS: dict[Kind, type[Packed] | type[Rounded]] = {"int8": Packed, "bf16": Rounded}
 
 
 class LeanLM(CausalLM):
@@ -42,6 +53,10 @@ class LeanLM(CausalLM):
     @property
     def device(self) -> torch.device:
         return self.decoder.embedding.device
+
+    @property
+    def precision(self) -> str:
+        return self.decoder.kind if isinstance(self.decoder, NativeDecoder) else str(self.dtype)
 
     def run(self, frame: Frame, cache: KVCache) -> Tensor:
         return self.decoder(frame, cache)
@@ -64,11 +79,8 @@ def load_llm(
     if reason is not None:
         log.info("%s: run by transformers' own class: no lean decoder for %s", folder, reason)
         return _by_transformers(folder, dtype, device, quantization)
-    if quantization == "none":
-        computed = resolve_dtype(dtype, device)
-        make = functools.partial(dense, dtype=computed)
-        return LeanLM(load_decoder(folder, config, computed, make), config, folder.name)
-    return LeanLM(_int8(folder, config), config, folder.name)
+    computed = resolve_dtype(dtype, device) if quantization == "none" else torch.float32
+    return LeanLM(_decoder(folder, config, computed, quantization), config, folder.name)
 
 
 def resolve_quantization(
@@ -87,25 +99,34 @@ def resolve_quantization(
     return "none" if reason else "int8"
 
 
-def native_library(config: PretrainedConfig) -> tuple[Library | None, str | None]:
-    """Return decoder.c compiled, or why it cannot run such a model here."""
-    reason = unknown(config) or unfit(config, torch.cpu.get_capabilities())
+def native_library(
+    config: PretrainedConfig, kind: Kind = "int8"
+) -> tuple[Library | None, str | None]:
+    """Return decoder.c compiled for a kind of weights, or why it cannot run such a model here."""
+    reason = unknown(config) or unfit(config, torch.cpu.get_capabilities(), kind)
     if reason is not None:
         return None, reason
     try:
-        return compile_library(find_compiler(os.environ)), None
+        return compile_library(find_compiler(os.environ), kind), None
     except CompilerError as error:
         return None, str(error)
 
 
-def _int8(folder: Path, config: PretrainedConfig) -> Decoder | NativeDecoder:
-    """Load for decoder.c, or where that cannot be for torch's packed operator."""
-    library, reason = native_library(config)
+def _decoder(
+    folder: Path, config: PretrainedConfig, dtype: torch.dtype, quantization: Quantization
+) -> Decoder | NativeDecoder:
+    """Load for decoder.c, or where that cannot be for torch's operators."""
+    make: MakeLinear = Int8 if quantization == "int8" else functools.partial(dense, dtype=dtype)
+    if quantization == "none" and dtype != torch.bfloat16:
+        return load_decoder(folder, config, dtype, make)
+    kind: Kind = "int8" if quantization == "int8" else "bf16"
+    library, reason = native_library(config, kind)
     if library is None:
-        log.warning("%s: int8 through torch's operators, which is slower: %s", folder, reason)
-        return load_decoder(folder, config, torch.float32, Int8)
-    room = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    make = functools.partial(Packed, block=Block(room))
+        log.warning("%s: %s through torch's operators, which is slower: %s", folder, kind, reason)
+        return load_decoder(folder, config, dtype, make)
+    # Room for padded groups as well; nothing is taken before it is written.
+    block = Block(2 * sum(file.stat().st_size for file in folder.glob("*.safetensors")))
+    make = functools.partial(LAYOUTS[kind], block=block)
     return NativeDecoder(load_decoder(folder, config, torch.float32, make), library)
 
 

@@ -1,15 +1,18 @@
-"""The lean decoder as one call into C, for int8 weights: decoder.c, compiled when a model loads."""
+"""The lean decoder as one call into C, for weights in int8 or bfloat16: decoder.c, compiled when a
+model loads."""
 
-from specinfer.lean.native.library import Library, compile_library
-from specinfer.lean.native.packed import GROUP, Block, Packed
+from specinfer.lean.native.library import Kind, Library, compile_library
+from specinfer.lean.native.packed import GROUP, Block, Packed, Rounded
 from specinfer.lean.native.run import NativeDecoder, unfit
 
 __all__ = [
     "GROUP",
     "Block",
+    "Kind",
     "Library",
     "NativeDecoder",
     "Packed",
+    "Rounded",
     "compile_library",
     "unfit",
 ]

@@ -1,6 +1,6 @@
 """decoder.c as a shared library, compiled for the very processor it runs on, in about a second.
 
-Nothing is kept on disk, so nothing can be stale.
+There is one library a kind of weights.  Nothing is kept on disk, so nothing can be stale.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from specinfer.errors import SpecInferError
 
@@ -18,6 +19,7 @@ SOURCE = Path(__file__).with_name("decoder.c")
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC")
 COMPILERS = ("cc", "gcc", "clang")
 
+Kind = Literal["int8", "bf16"]  # each a header beside decoder.c
 Library = ctypes.CDLL
 
 
@@ -35,14 +37,16 @@ def find_compiler(environ: Mapping[str, str]) -> str:
 
 
 @functools.cache
-def compile_library(compiler: str) -> Library:
-    """Compile and load the library; raises CompilerError with the compiler's first complaint.
+def compile_library(compiler: str, kind: Kind = "int8") -> Library:
+    """Compile and load the library of a kind of weights.
 
-    Loaded after torch, it shares torch's OpenMP runtime and so its threads.
+    Raises CompilerError with the compiler's first complaint.  Loaded after torch, it
+    shares torch's OpenMP runtime and so its threads.
     """
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "decoder.so"
-        command = [compiler, *FLAGS, str(SOURCE), "-o", str(built), "-lm"]
+        products = f'-DPRODUCTS_OF="{kind}.h"'
+        command = [compiler, *FLAGS, products, str(SOURCE), "-o", str(built), "-lm"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:

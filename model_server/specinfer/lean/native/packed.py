@@ -1,15 +1,18 @@
-"""An int8 linear laid out for decoder.c, and what it computes."""
+"""Linears laid out for decoder.c, in int8 or bfloat16, and what they compute."""
 
 import math
 import mmap
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from specinfer.lean.linear import LEVELS, quantize_rows, quantize_weight
+from specinfer.lean.native.library import Kind
 
 GROUP = 32  # outputs that are computed together
+STEP = 4  # bytes of an output's weights that lie together
 ALIGNMENT = 64  # bytes, a register and a cache line
 SPAN = 64  # columns of a row with one scale
 ZERO = 128  # added to a weight's level, which the processor takes unsigned
@@ -27,37 +30,73 @@ class Block:
             block.madvise(mmap.MADV_HUGEPAGE)
         self._room = torch.frombuffer(block, dtype=torch.int8)
 
-    def take(self, *shape: int) -> Tensor:
-        """Return int8 zeros that nobody else has."""
-        size = math.prod(shape)
+    def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return zeros that nobody else has."""
+        size = math.prod(shape) * dtype.itemsize
         taken, self._room = self._room[:size], self._room[-(-size // ALIGNMENT) * ALIGNMENT :]
-        return taken.view(shape)
+        return taken.view(dtype).view(*shape)
 
 
-class Packed:
-    """Weights + 128 [out / GROUP, in / 4, GROUP, 4], the last group padded."""
+class Grouped:
+    """A linear's weights as decoder.c reads them, [out / GROUP, in / step, GROUP, step]."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, block: Block) -> None:
-        """Quantize a weight [out, in] into the block; in must be a multiple of 4."""
-        levels, self.scale = quantize_weight(weight)
-        self.out, self.inputs = levels.shape
-        padding = -self.out % GROUP
-        if padding:
-            levels = pad(levels, (0, 0, 0, padding))
-            self.scale = pad(self.scale, (0, padding))
-        grouped = levels.view(-1, GROUP, self.inputs // 4, 4).transpose(1, 2)
-        self.weight = block.take(*grouped.shape).copy_(grouped)
-        self.weight.view(torch.uint8).bitwise_xor_(ZERO)  # two's complement plus 128
+    kind: Kind
+    weight: Tensor
+    scale: Tensor | None = None  # [out], padded
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, block: Block) -> None:
+        """Lay out a weight [out, in] in the block; the last group is padded."""
+        self.out, self.inputs = weight.shape
+        step = STEP // weight.itemsize
+        padded = pad(weight, (0, 0, 0, -self.out % GROUP)) if self.out % GROUP else weight
+        grouped = padded.view(-1, GROUP, self.inputs // step, step).transpose(1, 2)
+        self.weight = block.take(grouped.shape, weight.dtype).copy_(grouped)
         self.bias = None if bias is None else bias.float()
+
+    def plain(self) -> Tensor:
+        """Return the weight [out, in] as it was laid out."""
+        return self.weight.transpose(1, 2).reshape(-1, self.inputs)[: self.out]
 
     def __call__(self, x: Tensor, /) -> Tensor:
         """Compute in torch what decoder.c does: x [N, in] float32 -> [N, out]."""
-        levels = self.weight.view(torch.uint8).float() - ZERO
-        weight = levels.transpose(1, 2).reshape(-1, self.inputs)[: self.out]
-        spans = range(0, self.inputs, SPAN)
-        y = torch.zeros(len(x), self.out)
-        for part, own in ((x[:, i : i + SPAN], weight[:, i : i + SPAN]) for i in spans):
-            rows, largest = quantize_rows(part)
-            y += (rows.round() @ own.T) * (largest / LEVELS)
-        y *= self.scale[: self.out]
+        y = self.product(x)
         return y if self.bias is None else y + self.bias
+
+    def product(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Packed(Grouped):
+    """Weights + 128 in int8, activations quantized by spans of columns."""
+
+    kind: Kind = "int8"
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, block: Block) -> None:
+        """Quantize a weight [out, in] into the block; in must be a multiple of 4."""
+        levels, scale = quantize_weight(weight)
+        super().__init__(levels, bias, block)
+        self.weight.view(torch.uint8).bitwise_xor_(ZERO)  # two's complement plus 128
+        self.scale = pad(scale, (0, -self.out % GROUP))
+
+    def product(self, x: Tensor) -> Tensor:
+        assert self.scale is not None
+        weight = (self.plain().view(torch.uint8).float() - ZERO) * self.scale[: self.out, None]
+        y = torch.zeros(len(x), self.out)
+        for start in range(0, self.inputs, SPAN):
+            rows, largest = quantize_rows(x[:, start : start + SPAN])
+            y += (rows.round() @ weight[:, start : start + SPAN].T) * (largest / LEVELS)
+        return y
+
+
+class Rounded(Grouped):
+    """Weights in bfloat16, activations rounded to it, sums in float32."""
+
+    kind: Kind = "bf16"
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, block: Block) -> None:
+        """Round a weight [out, in] into the block; in must be even."""
+        super().__init__(weight.to(torch.bfloat16), bias, block)
+
+    def product(self, x: Tensor) -> Tensor:
+        return x.to(torch.bfloat16).float() @ self.plain().float().T

@@ -11,11 +11,12 @@ from specinfer.frame import Frame
 from specinfer.kv_cache import KVCache
 from specinfer.lean.decoder import Decoder, Norm
 from specinfer.lean.linear import Linear
-from specinfer.lean.native.library import Library
-from specinfer.lean.native.packed import Packed
+from specinfer.lean.native.library import Kind, Library
+from specinfer.lean.native.packed import GROUP, Grouped
 
 LANES = 16  # floats in a vector register
-NEEDS = ("avx512_f", "avx512_bw", "avx512_vl", "avx512_dq", "avx512_vnni")
+NEEDS = ("avx512_f", "avx512_bw", "avx512_vl", "avx512_dq")
+PRODUCTS: dict[Kind, str] = {"int8": "avx512_vnni", "bf16": "avx512_bf16"}
 
 Pointer, Long = ctypes.c_void_p, ctypes.c_int64
 
@@ -31,7 +32,7 @@ class _Linear(ctypes.Structure):
 class _Layer(ctypes.Structure):
     _fields_ = (
         *((name, Pointer) for name in ("before", "between", "q_norm", "k_norm")),
-        *((name, _Linear) for name in ("qkv", "o", "gate_up", "down")),
+        *((name, _Linear) for name in ("qkv", "o", "gate", "up", "down")),
         ("window", Long),
     )
 
@@ -55,33 +56,44 @@ class _Pass(ctypes.Structure):
     )
 
 
-def unfit(config: PretrainedConfig, capabilities: Mapping[str, object]) -> str | None:
+def unfit(
+    config: PretrainedConfig, capabilities: Mapping[str, object], kind: Kind = "int8"
+) -> str | None:
     """Return why decoder.c cannot run a model of the lean decoder; None where it can."""
-    missing = [name for name in NEEDS if not capabilities.get(name)]
+    missing = [name for name in (*NEEDS, PRODUCTS[kind]) if not capabilities.get(name)]
     if missing:
         return f"the processor has no {', '.join(missing)}"
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    sizes = (config.hidden_size, config.intermediate_size, width)
-    if any(size % LANES for size in sizes):
-        return f"the widths {sizes} are not all multiples of {LANES}"
+    if config.hidden_size % LANES or width % LANES or config.intermediate_size % GROUP:
+        return (
+            f"the widths {config.hidden_size} and {width} are not both multiples of {LANES}, "
+            f"or {config.intermediate_size} is none of {GROUP}"
+        )
     return None
 
 
 class NativeDecoder:
-    """A decoder whose linears are Packed, run by decoder.c."""
+    """A decoder whose linears are all of one kind for decoder.c, run by the library of that kind.
+
+    Rows and cache are float32.
+    """
 
     def __init__(self, decoder: Decoder, library: Library) -> None:
         self.embedding, self.dtype = decoder.embedding, torch.float32
         self._decoder = decoder  # the structures point into its tensors
         first = decoder.blocks[0]
+        assert isinstance(decoder.head, Grouped)
+        assert library.specinfer_item() == decoder.head.weight.itemsize
+        self.kind = decoder.head.kind
         self._layers = (_Layer * len(decoder.blocks))()
         for layer, block in zip(self._layers, decoder.blocks, strict=True):
             attention = block.attention
             layer.before, layer.between = _at(block.before.weight), _at(block.between.weight)
             layer.q_norm, layer.k_norm = _gain(attention.q_norm), _gain(attention.k_norm)
             layer.qkv, layer.o = _linear(attention.qkv), _linear(attention.out)
-            layer.gate_up, layer.down = _linear(block.gate_up), _linear(block.down)
+            layer.gate, layer.up = _halves(block.gate_up)
+            layer.down = _linear(block.down)
             layer.window = attention.window or 0
         self._model = _Model(
             layers=ctypes.addressof(self._layers),
@@ -92,7 +104,7 @@ class NativeDecoder:
             heads=first.attention.heads,
             kv_heads=first.attention.kv_heads,
             width=first.attention.width,
-            inner=self._layers[0].gate_up.out // 2,
+            inner=self._layers[0].gate.out,
             eps=first.before.eps,
         )
         self._decode = library.specinfer_decode
@@ -140,12 +152,19 @@ def _gain(norm: Norm | None) -> int | None:
     return None if norm is None else _at(norm.weight)
 
 
-def _linear(linear: Linear) -> _Linear:
-    assert isinstance(linear, Packed)
+def _linear(linear: Linear, first: int = 0, end: int | None = None) -> _Linear:
+    """Return the outputs from first to end, which are multiples of GROUP or the last."""
+    assert isinstance(linear, Grouped)
     return _Linear(
-        weight=_at(linear.weight),
-        scale=_at(linear.scale),
-        bias=None if linear.bias is None else _at(linear.bias),
-        out=linear.out,
+        weight=_at(linear.weight[first // GROUP :]),
+        scale=None if linear.scale is None else _at(linear.scale[first:]),
+        bias=None if linear.bias is None else _at(linear.bias[first:]),
+        out=(linear.out if end is None else end) - first,
         inputs=linear.inputs,
     )
+
+
+def _halves(linear: Linear) -> tuple[_Linear, _Linear]:
+    assert isinstance(linear, Grouped)
+    half = linear.out // 2
+    return _linear(linear, 0, half), _linear(linear, half)
