@@ -8,7 +8,7 @@ no transformers Cache and no mask tensor.  LLM and SSMs alike go through here.
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -72,6 +72,16 @@ class Pass:
     slots: Tensor  # [N] int64, where each row's keys and values go
     attention: AttentionPlan
     cache: KVCache
+
+
+class Layout(Protocol):
+    """The rows of a plan of one sequence, run part by part as its tokens become known."""
+
+    def run(self, tokens: list[int], first: int, wanted: list[int]) -> Tensor:
+        """Run the rows from first on, one a token; return the wanted rows' logits, [R, V].
+
+        Rows before first have run, and are ancestors of all others.
+        """
 
 
 class CausalLM:
@@ -162,6 +172,10 @@ class CausalLM:
         shape = FrameShape.exactly(plan)
         buffer = pack(plan, shape).to(self.device, non_blocking=True)
         return self.run(Frame.over(buffer, shape), plan.cache).float()
+
+    def lay_out(self, plan: ForwardPlan) -> Layout | None:
+        """Lay out a plan of one sequence of at most 64 rows, if that saves time later."""
+        return None
 
     def run(self, frame: Frame, cache: KVCache) -> Tensor:
         """Return the logits of a frame's wanted rows, [R, V], never waiting for a GPU."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from specinfer.config import EngineConfig
-from specinfer.draft.expansion import Expansion, fitted
+from specinfer.draft.children import fitted
+from specinfer.draft.expansion import Expansion
 from specinfer.draft.planner import Planner
 from specinfer.draft.ranks import Profile
 from specinfer.draft.shape import Shape
@@ -71,13 +72,15 @@ def expansion(ssm: SSM, shape: Shape, *, replacement: bool = True) -> Expansion:
     )
 
 
+CHAIN = Shape((1, 1, 1, 1, 0))
 UNEVEN = Shape((2, 3, 1, 1, 0, 1, 0, 0, 0))
 
 
+@pytest.mark.parametrize("shape", [CHAIN, UNEVEN], ids=["chain", "uneven"])
 @pytest.mark.parametrize("replacement", [True, False])
-def test_every_draw_carries_the_very_law_it_was_drawn_from(ssm: SSM, replacement: bool) -> None:
+def test_every_draw_carries_the_very_law_it_was_drawn_from(ssm: SSM, shape, replacement) -> None:
     """The bits of q are those of the SSM alone behind the node's path, warped."""
-    drafter = expansion(ssm, UNEVEN, replacement=replacement)
+    drafter = expansion(ssm, shape, replacement=replacement)
     asked = a_request([5, 9, 14, 3, 60, 2])
     asked.params = SamplingParams(max_new_tokens=40, temperature=0.7, top_p=0.9, seed=3)
     drawn = 0
@@ -95,15 +98,37 @@ def test_every_draw_carries_the_very_law_it_was_drawn_from(ssm: SSM, replacement
     assert drafter.cache.used == 0
 
 
-def test_greedy_children_are_its_likeliest_tokens(ssm: SSM) -> None:
-    drafter, asked = expansion(ssm, UNEVEN), a_request([5, 9, 14, 3, 60, 2])
-    for _ in range(3):
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("shape", [CHAIN, UNEVEN], ids=["chain", "uneven"])
+def test_greedy_children_are_its_likeliest_tokens(ssm: SSM, shape: Shape, batch: int) -> None:
+    """Alone, over rows laid out once, and in a batch, level by level; with all that is cached."""
+    drafter = expansion(ssm, shape)
+    requests = [a_request([5, 9, 14, 3, 60, 2 + number]) for number in range(batch)]
+    for _ in range(4):
+        for asked, tree in zip(requests, drafter.propose(requests), strict=True):
+            assert len(tree) == len(shape.children)
+            for node, width in enumerate(shape.children):
+                best = row(ssm, asked.tokens + tree.tokens_to(node))[0].topk(max(1, width)).indices
+                assert [tree.tokens[d.child] for d in tree.draws[node]] == best[:width].tolist()
+            asked.tokens += [*tree.tokens_to(tree.draws[ROOT][-1].child), 4]
+
+
+def test_a_tree_ends_with_the_answer(ssm: SSM) -> None:
+    drafter, asked = expansion(ssm, UNEVEN), a_request([5, 9, 14], room=3)
+    assert len(drafter.propose([asked])[0]) == 1 + 2 + 4
+    asked.tokens += [7, 7]
+    assert len(drafter.propose([asked])[0]) == 1
+
+
+def test_a_tree_ends_where_children_are_missing(folders, tmp_path) -> None:
+    """Of three children it knows two: rows laid out for what would follow the third stay unrun."""
+    two = write_borrowing(tmp_path / "two", folders[0], torch.tensor([5, 8]))
+    loaded = load_ssm(two, LLMS["float32"](folders[0]), EngineConfig(model=folders[0]))
+    drafter, asked = expansion(loaded, Shape((1, 3, 1, 1, 1, 0, 0, 0))), a_request([5, 9, 14])
+    for _ in range(2):
         tree = drafter.propose([asked])[0]
-        assert len(tree) == len(UNEVEN.children)
-        for node, width in enumerate(UNEVEN.children):
-            best = row(ssm, asked.tokens + tree.tokens_to(node))[0].topk(max(1, width)).indices
-            assert [tree.tokens[d.child] for d in tree.draws[node]] == best[:width].tolist()
-        asked.tokens += [tree.tokens[tree.draws[ROOT][1].child], 4]
+        assert tree.parents == [-1, 0, 1, 1] and {*tree.tokens[1:]} <= {5, 8}
+        asked.tokens += [*tree.tokens_to(3), 4]
 
 
 def test_an_ssm_of_another_architecture_is_run_by_transformers(tmp_path, caplog) -> None:

@@ -9,8 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specinfer.config import TreeShape
-from specinfer.draft.children import draw_children
-from specinfer.draft.expansion import fitted
+from specinfer.draft.children import draw_children, fitted
 from specinfer.errors import ModelFolderError
 from specinfer.request import SamplingParams
 from specinfer.ssm import compact, restored, save_ssm

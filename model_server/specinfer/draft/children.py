@@ -10,7 +10,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from specinfer.adjust import taken_as_they_are
 from specinfer.choices import Choices
+from specinfer.request import Request
 from specinfer.sampling import SamplingParams
 from specinfer.token_tree import TokenTree
 from specinfer.warp import best_tokens, warp
@@ -71,3 +73,22 @@ def add_likeliest(tree: TokenTree, node: int, best: Iterable[tuple[int, float]])
     for token, share in best:
         if share > 0:
             tree.add(node, token, key=int(share * SHARES))
+
+
+def is_plain(request: Request) -> bool:
+    """Tell whether the likeliest tokens of the logits as they are become a node's children."""
+    return request.params.greedy and taken_as_they_are(request)
+
+
+def fitted(rows: Tensor, vocab: int, vocabulary: Tensor | None) -> Tensor:
+    """Bring logits [R, V of the SSM] to the LLM's tokens, [R, vocab]; what it lacks gets -inf.
+
+    Without a draft vocabulary the ids agree, and only the number of padding rows differs.
+    """
+    if vocabulary is not None:
+        spread = rows.new_full((len(rows), vocab), -torch.inf)
+        return spread.index_copy_(1, vocabulary, rows)
+    missing = vocab - rows.shape[1]
+    if missing <= 0:
+        return rows[:, :vocab]
+    return torch.nn.functional.pad(rows, (0, missing), value=-torch.inf)

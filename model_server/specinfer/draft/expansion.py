@@ -5,12 +5,14 @@ by planner.py before a token is drawn; how a node's children are drawn is told i
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from specinfer.adjust import adjust, taken_as_they_are
-from specinfer.draft.children import add_likeliest, draw_children, likeliest
+from specinfer.draft.alone import grow_alone, lay_out
+from specinfer.draft.children import add_likeliest, draw_children, fitted, is_plain, likeliest
 from specinfer.draft.draft import Draft
 from specinfer.draft.planner import Planner
 from specinfer.draft.shape import Shape
@@ -50,6 +52,7 @@ class Expansion:
         self.ssm = ssm
         self._vocab = vocab
         self._vocabulary = vocabulary
+        self._ids: list[int] | None = None if vocabulary is None else vocabulary.tolist()
         self._prefill_rows = prefill_rows
         self._replacement = replacement
         self._drafts: dict[Request, Draft] = {}
@@ -58,12 +61,9 @@ class Expansion:
         self._learn(requests)
         shapes = self._shapes(requests)
         drafts = [self._resume(*pair) for pair in zip(requests, shapes, strict=True)]
-        live = [draft for draft in drafts if draft is not None and draft.frontier]
-        rows = self._catch_up([draft for draft in drafts if draft is not None])
-        while live:
-            self._grow(live, rows)
-            live = [draft for draft in live if draft.frontier]
-            rows = self._run_trees(live)
+        active = [draft for draft in drafts if draft is not None]
+        if not self._grown_alone(active):
+            self._grow_together(active)
         return [
             draft.tree if draft else TokenTree.rooted_at(request.tokens[-1])
             for draft, request in zip(drafts, requests, strict=True)
@@ -142,6 +142,27 @@ class Expansion:
         rows = [node - 1 for node in draft.tree.follow(new[:-1]) if node < draft.computed]
         self.cache.commit([Commit(draft.sequence, rows, new[: len(rows)])])
 
+    def _grown_alone(self, drafts: list[Draft]) -> bool:
+        """Grow the only tree there is the quick way, where there is one."""
+        if len(drafts) != 1:
+            return False
+        draft, pending = drafts[0], self._pending(drafts[0].request)
+        layout = lay_out(self.ssm, self.cache, draft, pending)
+        if layout is None:
+            return False
+        cost = grow_alone(layout, draft, pending, lambda rows: self._grow([draft], {draft: rows}))
+        self.cache.commit([Commit(draft.sequence, range(len(pending)), pending)])
+        if self.planner.ssm is not None:
+            self.planner.ssm.observe(1, 1, cost)
+        return True
+
+    def _grow_together(self, drafts: list[Draft]) -> None:
+        rows = self._catch_up(drafts)
+        while live := [draft for draft in drafts if draft.frontier]:
+            rows = rows or self._run_trees(live)
+            self._grow(live, rows)
+            rows = {}
+
     def _catch_up(self, drafts: list[Draft]) -> dict[Draft, Tensor]:
         """Run every token that is not cached yet; return each root's logits, [1, V]."""
         roots: dict[Draft, Tensor] = {}
@@ -172,8 +193,6 @@ class Expansion:
 
         Earlier levels are run again: with weights read once a pass, rows cost next to nothing.
         """
-        if not drafts:
-            return {}
         segments = [
             Segment(
                 draft.sequence,
@@ -201,19 +220,25 @@ class Expansion:
 
     def _grow(self, drafts: list[Draft], rows: dict[Draft, Tensor]) -> None:
         """Draw the children of every frontier node."""
-        logits = {draft: self._adjusted(draft, rows[draft]) for draft in drafts}
-        greedy = [draft for draft in drafts if draft.request.params.greedy]
-        widest = max((draft.width(node) for draft in greedy for node in draft.frontier), default=0)
-        best = iter(
-            likeliest(torch.cat([logits[draft] for draft in greedy]), widest) if greedy else ()
-        )
+        plain = [draft for draft in drafts if is_plain(draft.request)]
+        if plain:
+            self._choose(plain, torch.cat([rows[draft] for draft in plain]))
         for draft in drafts:
-            for node, row in zip(draft.frontier, logits[draft], strict=True):
-                if draft.request.params.greedy:
-                    add_likeliest(draft.tree, node, next(best)[: draft.width(node)])
-                else:
-                    self._draw(draft, node, row)
+            if draft not in plain:
+                self._draw(draft, self._adjusted(draft, rows[draft]))
             draft.advance()
+
+    def _choose(self, drafts: list[Draft], rows: Tensor) -> None:
+        """Add the likeliest children of greedy requests whose logits need no adjustment.
+
+        Among the SSM's own tokens: bringing 8k logits to the LLM's 49k costs more than the choice.
+        """
+        nodes = [(draft, node) for draft in drafts for node in draft.frontier]
+        widest = max(draft.width(node) for draft, node in nodes)
+        own = rows if self._ids else rows[:, : self._vocab]
+        for (draft, node), best in zip(nodes, likeliest(own, widest), strict=True):
+            named = [(self._ids[token], share) for token, share in best] if self._ids else best
+            add_likeliest(draft.tree, node, named[: draft.width(node)])
 
     def _adjusted(self, draft: Draft, rows: Tensor) -> Tensor:
         rows = fitted(rows, self._vocab, self._vocabulary)
@@ -222,20 +247,7 @@ class Expansion:
         paths = [draft.tree.tokens_to(node) for node in draft.frontier]
         return adjust(rows, draft.request, paths)
 
-    def _draw(self, draft: Draft, node: int, row: Tensor) -> None:
-        width, params, choices = draft.width(node), draft.request.params, draft.request.choices
-        draw_children(draft.tree, node, row, width, params, choices, replacement=self._replacement)
-
-
-def fitted(rows: Tensor, vocab: int, vocabulary: Tensor | None) -> Tensor:
-    """Bring logits [R, V of the SSM] to the LLM's tokens, [R, vocab]; what it lacks gets -inf.
-
-    Without a draft vocabulary the ids agree, and only the number of padding rows differs.
-    """
-    if vocabulary is not None:
-        spread = rows.new_full((len(rows), vocab), -torch.inf)
-        return spread.index_copy_(1, vocabulary, rows)
-    missing = vocab - rows.shape[1]
-    if missing <= 0:
-        return rows[:, :vocab]
-    return torch.nn.functional.pad(rows, (0, missing), value=-torch.inf)
+    def _draw(self, draft: Draft, rows: Tensor) -> None:
+        request, draw = draft.request, partial(draw_children, replacement=self._replacement)
+        for node, row in zip(draft.frontier, rows, strict=True):
+            draw(draft.tree, node, row, draft.width(node), request.params, request.choices)

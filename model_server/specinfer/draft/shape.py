@@ -66,6 +66,11 @@ class Shape:
         return tuple(firsts)
 
     @cached_property
+    def parents(self) -> tuple[int, ...]:
+        """Each node's parent; the root's is -1."""
+        return (-1, *(node for node, count in enumerate(self.children) for _ in range(count)))
+
+    @cached_property
     def levels(self) -> tuple[int, ...]:
         """Nodes at each depth, the root's own level first."""
         levels, start = [1], 0

@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 
 from specinfer.config import DType, Quantization
 from specinfer.errors import ConfigError
-from specinfer.frame import Frame
+from specinfer.frame import Frame, FrameShape, pack
 from specinfer.kv_cache import KVCache
 from specinfer.lean.decoder import Decoder
 from specinfer.lean.fits import misfit, unknown
@@ -23,13 +23,15 @@ from specinfer.lean.native import (
     Kind,
     Library,
     NativeDecoder,
+    NativeLayout,
     Packed,
     Rounded,
     compile_library,
     unfit,
 )
 from specinfer.lean.native.library import CompilerError, find_compiler
-from specinfer.llm import CausalLM, read_config, resolve_dtype
+from specinfer.llm import CausalLM, Layout, read_config, resolve_dtype
+from specinfer.tree_attention import ForwardPlan
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,12 @@ class LeanLM(CausalLM):
 
     def run(self, frame: Frame, cache: KVCache) -> Tensor:
         return self.decoder(frame, cache)
+
+    def lay_out(self, plan: ForwardPlan) -> Layout | None:
+        if not isinstance(self.decoder, NativeDecoder):
+            return None
+        shape = FrameShape.exactly(plan)
+        return NativeLayout(self.decoder, Frame.over(pack(plan, shape), shape), plan.cache)
 
 
 def load_llm(

@@ -47,7 +47,9 @@ class _Model(ctypes.Structure):
     )
 
 
-class _Pass(ctypes.Structure):
+class Pass(ctypes.Structure):
+    """decoder.c's structure of that name."""
+
     _fields_ = (
         *((name, Pointer) for name in ("x", "logits", "kv", "cos", "sin", "slots", "wanted")),
         *((name, Pointer) for name in ("ancestors", "starts", "contexts", "pages")),
@@ -89,7 +91,7 @@ class NativeDecoder:
         self._layers = (_Layer * len(decoder.blocks))()
         for layer, block in zip(self._layers, decoder.blocks, strict=True):
             attention = block.attention
-            layer.before, layer.between = _at(block.before.weight), _at(block.between.weight)
+            layer.before, layer.between = at(block.before.weight), at(block.between.weight)
             layer.q_norm, layer.k_norm = _gain(attention.q_norm), _gain(attention.k_norm)
             layer.qkv, layer.o = _linear(attention.qkv), _linear(attention.out)
             layer.gate, layer.up = _halves(block.gate_up)
@@ -97,7 +99,7 @@ class NativeDecoder:
             layer.window = attention.window or 0
         self._model = _Model(
             layers=ctypes.addressof(self._layers),
-            norm=_at(decoder.norm.weight),
+            norm=at(decoder.norm.weight),
             head=_linear(decoder.head),
             depth=len(decoder.blocks),
             hidden=decoder.embedding.shape[1],
@@ -111,25 +113,35 @@ class NativeDecoder:
 
     def __call__(self, frame: Frame, cache: KVCache) -> Tensor:
         """Return the logits of the frame's wanted rows, [R, V]."""
+        x, logits = self.embedded(frame.tokens), self.room(len(frame.wanted))
+        given, turn = self.given(frame, cache)
+        given.x, given.logits = at(x), at(logits)
+        given.cos, given.sin = map(at, turn)
+        self.decode(given)
+        return logits
+
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """Return what goes in for tokens, [N, hidden], which a pass overwrites."""
+        return self.embedding[tokens].to(torch.float32)
+
+    def room(self, rows: int) -> Tensor:
+        """Return where so many rows' logits go, [R, V]."""
+        return torch.empty(rows, self._model.head.out)
+
+    def given(self, frame: Frame, cache: KVCache) -> tuple[Pass, tuple[Tensor, Tensor]]:
+        """Return a pass that lacks x, logits, cos and sin, and the last two."""
         assert cache.kv.dtype == torch.float32
         batch = frame.batch
-        x = self.embedding[frame.tokens].to(torch.float32)
-        cos, sin = self._decoder.rotary(frame.positions)
-        logits = torch.empty(len(frame.wanted), self._model.head.out)
-        given = _Pass(
-            x=_at(x),
-            logits=_at(logits),
-            kv=_at(cache.kv),
-            cos=_at(cos),
-            sin=_at(sin),
-            slots=_at(frame.slots),
-            wanted=_at(frame.wanted),
-            ancestors=_at(batch.ancestors),
-            starts=_at(batch.starts),
-            contexts=_at(batch.contexts),
-            pages=_at(batch.pages),
-            rows=len(x),
-            wanted_rows=len(logits),
+        given = Pass(
+            kv=at(cache.kv),
+            slots=at(frame.slots),
+            wanted=at(frame.wanted),
+            ancestors=at(batch.ancestors),
+            starts=at(batch.starts),
+            contexts=at(batch.contexts),
+            pages=at(batch.pages),
+            rows=len(frame.tokens),
+            wanted_rows=len(frame.wanted),
             requests=batch.requests,
             words=batch.ancestors.shape[1],
             columns=batch.pages.shape[1],
@@ -138,27 +150,31 @@ class NativeDecoder:
             longest=batch.max_total,
             threads=torch.get_num_threads(),
         )
+        return given, self._decoder.rotary(frame.positions)
+
+    def decode(self, given: Pass) -> None:
+        """Run a pass; all that it points to must still be there."""
         if self._decode(ctypes.byref(self._model), ctypes.byref(given)):
-            raise MemoryError(f"no memory for a pass of {len(x)} rows")
-        return logits
+            raise MemoryError(f"no memory for a pass of {given.rows} rows")
 
 
-def _at(tensor: Tensor) -> int:
+def at(tensor: Tensor) -> int:
+    """Return where a tensor's memory begins."""
     assert tensor.is_contiguous()
     return tensor.data_ptr()
 
 
 def _gain(norm: Norm | None) -> int | None:
-    return None if norm is None else _at(norm.weight)
+    return None if norm is None else at(norm.weight)
 
 
 def _linear(linear: Linear, first: int = 0, end: int | None = None) -> _Linear:
     """Return the outputs from first to end, which are multiples of GROUP or the last."""
     assert isinstance(linear, Grouped)
     return _Linear(
-        weight=_at(linear.weight[first // GROUP :]),
-        scale=None if linear.scale is None else _at(linear.scale[first:]),
-        bias=None if linear.bias is None else _at(linear.bias[first:]),
+        weight=at(linear.weight[first // GROUP :]),
+        scale=None if linear.scale is None else at(linear.scale[first:]),
+        bias=None if linear.bias is None else at(linear.bias[first:]),
         out=(linear.out if end is None else end) - first,
         inputs=linear.inputs,
     )
