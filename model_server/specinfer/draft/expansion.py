@@ -59,7 +59,7 @@ class Expansion:
 
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
         self._learn(requests)
-        shapes = self._shapes(requests)
+        shapes = self.planner.shapes(requests, lambda request: len(self._pending(request)))
         drafts = [self._resume(*pair) for pair in zip(requests, shapes, strict=True)]
         active = [draft for draft in drafts if draft is not None]
         if not self._grown_alone(active):
@@ -80,25 +80,6 @@ class Expansion:
             if draft.shape is not None:
                 new = draft.request.tokens[draft.sequence.length :]
                 self.planner.observe(draft.tree, new, greedy=draft.request.params.greedy)
-
-    def _shapes(self, requests: Sequence[Request]) -> list[Shape | None]:
-        """Return the shape for each request; None where drafting is not expected to pay.
-
-        An answer that is to repeat itself from a seed gets the same shape whatever was learnt.
-        When nobody drafts, the one that is least behind may be looked at.
-        """
-        batch, planner = len(requests), self.planner
-        greedy = [request.params.greedy for request in requests]
-        shapes = [
-            planner.whole(greedy=own) if request.repeatable else planner.shape(batch, greedy=own)
-            for request, own in zip(requests, greedy, strict=True)
-        ]
-        if requests and not any(shapes):
-            behind = [len(self._pending(request)) for request in requests]
-            least = min(range(batch), key=behind.__getitem__)
-            if planner.may_look(batch, behind[least]):
-                shapes[least] = planner.whole(greedy=greedy[least]).upto(1)
-        return shapes
 
     def _pending(self, request: Request) -> list[int]:
         """Return the tokens that are not in the SSM's cache yet."""

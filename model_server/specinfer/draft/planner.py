@@ -12,6 +12,7 @@ from specinfer.cost_model import CostModel
 from specinfer.draft.budget import GAIN
 from specinfer.draft.ranks import Profile, Ranks
 from specinfer.draft.shape import Rates, Shape, best_shapes
+from specinfer.request import Request
 from specinfer.token_tree import TokenTree
 
 Family = Callable[[Rates], list[Shape]]  # the shapes to choose from; the last is the whole one
@@ -48,6 +49,28 @@ class Planner:
     def whole(self, *, greedy: bool) -> Shape:
         """Return the shape that depends on nothing that was learnt."""
         return self._whole[greedy]
+
+    def shapes(
+        self, requests: Sequence[Request], behind: Callable[[Request], int]
+    ) -> list[Shape | None]:
+        """Return the shape for each request; None where drafting is not expected to pay.
+
+        An answer that is to repeat itself from a seed gets the same shape whatever was learnt.
+        When nobody drafts, the one that is least behind, by tokens to catch up with, may be
+        looked at.
+        """
+        batch = len(requests)
+        greedy = [request.params.greedy for request in requests]
+        shapes = [
+            self.whole(greedy=own) if request.repeatable else self.shape(batch, greedy=own)
+            for request, own in zip(requests, greedy, strict=True)
+        ]
+        if requests and not any(shapes):
+            missing = list(map(behind, requests))
+            least = min(range(batch), key=missing.__getitem__)
+            if self.may_look(batch, missing[least]):
+                shapes[least] = self.whole(greedy=greedy[least]).upto(1)
+        return shapes
 
     def shape(self, batch: int, *, greedy: bool) -> Shape | None:
         """Return the shape for each of so many requests; None: better not to draft."""
