@@ -1,10 +1,14 @@
-"""Runs a fleet of two on a Ray of this machine, kills one under load, and prints what happened.
+"""Runs a fleet of two on a Ray of this machine and prints what happened to every call.
+
+One replica is killed under load, and later all are replaced under load, as by a new release.
 
 A script, because Ray's own warnings and threads have no place in a test's process.
 """
 
 import json
+import re
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,12 +22,16 @@ from ray import serve
 from specinfer.fleet.application import build
 
 CALLERS, CALLS, NEW = 8, 24, 160
+ALIKE = 7
 LIMIT_S = 90
 
 
-def ask(url: str, number: int, stream: bool = False) -> dict[str, Any]:
+def ask(
+    url: str, number: int, stream: bool = False, prompt: str = "", new: int = NEW
+) -> dict[str, Any]:
     """Return status, text, and how many replicas it took; status -1: the answer broke off."""
-    body: dict[str, Any] = {"prompt": f"call {number}", "max_tokens": NEW, "temperature": 0}
+    body: dict[str, Any] = {"prompt": prompt or f"call {number}", "max_tokens": new}
+    body |= {"temperature": 0}
     body |= {"ignore_eos": True, "stream": stream}
     request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode())
     try:
@@ -47,6 +55,48 @@ def load(url: str, victim: str | None = None) -> dict[str, Any]:
             ray.kill(ray.get_actor(victim, namespace="serve"))
         answers = [each.result() for each in asked]
     return {"answers": answers, "calls_a_second": CALLS / (time.monotonic() - started)}
+
+
+def replaced(url: str, routing: str) -> dict[str, Any]:
+    """Deploy anew while callers go on: every replica and front is drained and ended."""
+    done, answers = threading.Event(), list[dict[str, Any]]()
+
+    def caller(number: int) -> None:
+        while not done.is_set():
+            answers.append(ask(url, number, number % 4 == 3))
+
+    before = counts()
+    with ThreadPoolExecutor(CALLERS) as pool:
+        asked = [pool.submit(caller, number) for number in range(CALLERS)]
+        deploy(routing)
+        done.set()
+    for each in asked:
+        each.result()
+    return {"answers": answers, "stayed": len(before.keys() & counts().keys())}
+
+
+def alike(url: str) -> list[float]:
+    """Send one prompt again and again; return how often each replica answered."""
+    before = counts()
+    for number in range(ALIKE):
+        ask(url, number, prompt="a" * 100, new=4)
+    return [count - before[name] for name, count in counts().items()]
+
+
+def counts() -> dict[str, float]:
+    """Return the requests that each replica has answered, by the time it began to count."""
+    handle = serve.get_deployment_handle("SpecInfer", "default")
+    pages = [page.decode() for page in handle.broadcast("page").results(timeout_s=LIMIT_S)]
+    return {
+        re.findall(r"^specinfer_\w+_created(?:{.*})? (.+)$", page, re.M)[0]: sum(
+            map(float, re.findall(r"^specinfer_requests_total(?:{.*})? (.+)$", page, re.M))
+        )
+        for page in pages
+    }
+
+
+def deploy(routing: str) -> None:
+    serve.run(build({"routing": routing, "min_replicas": "2", "max_replicas": "2"}))
 
 
 def replicas() -> list[str]:
@@ -81,7 +131,7 @@ def main(model: str, port: int, routing: str) -> None:
     )
     try:
         serve.start(http_options={"port": port})
-        serve.run(build({"routing": routing, "min_replicas": "2", "max_replicas": "2"}))
+        deploy(routing)
         url = f"http://127.0.0.1:{port}"
         before = load(url)
         victim = replicas()[0]
@@ -89,6 +139,7 @@ def main(model: str, port: int, routing: str) -> None:
         wait_for_two(victim)
         after = load(url)
         report = {"before": before, "during": during, "after": after, **pages(url)}
+        report |= {"alike": alike(url), "release": replaced(url, routing)}
         print(json.dumps(report))
     finally:
         serve.shutdown()
