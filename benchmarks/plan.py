@@ -21,7 +21,7 @@ from specinfer.config import EngineConfig, TreeShape
 from specinfer.engine import Engine
 from specinfer.model_store import resolve_model
 from specinfer.plan.capacity import prefill_s, step_s
-from specinfer.plan.cost import Served
+from specinfer.plan.cost import Quantization, Served
 from specinfer.plan.here import this_machine
 from specinfer.plan.machine import Device
 from specinfer.plan.shape import find_shape
@@ -83,12 +83,12 @@ def best_device(devices: list[Device]) -> Device:
     )
 
 
-def cases(folder: Path, ssm: Path | None, dtype: str) -> list[Case]:
+def cases(folder: Path, ssm: Path | None, dtype: str, bits: Quantization) -> list[Case]:
     width = float(getattr(torch, dtype).itemsize)
     llm, small = find_shape(str(folder)), find_shape(str(ssm or folder))
 
     def on(device: Device, shape=llm) -> Served:  # type: ignore[no-untyped-def]
-        return Served(shape=shape, device=device, width=width)
+        return Served(shape=shape, device=device, width=width, quantization=bits)
 
     def plain(batch: int, prompt: int) -> Case:
         context = prompt + NEW / 2
@@ -101,11 +101,17 @@ def cases(folder: Path, ssm: Path | None, dtype: str) -> list[Case]:
             lambda device: batch * prefill_s(on(device), prompt),
         )
 
-    alone = Engine.load(EngineConfig(model=folder, dtype=dtype, lookup=False))
+    alone = Engine.load(EngineConfig(model=folder, dtype=dtype, quantization=bits, lookup=False))
     found = [plain(1, 64), plain(4, 64), plain(1, 512)]
     if ssm is not None:
         config = EngineConfig(
-            model=folder, ssms=(ssm,), dtype=dtype, lookup=False, adaptive=False, tree=CHAIN
+            model=folder,
+            ssms=(ssm,),
+            dtype=dtype,
+            quantization=bits,
+            lookup=False,
+            adaptive=False,
+            tree=CHAIN,
         )
         found.append(
             Case(
@@ -129,18 +135,23 @@ def main() -> None:
     parser.add_argument("--model", default="default")
     parser.add_argument("--ssm", type=Path)
     parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--quantization", default="none")
     args = parser.parse_args()
     folder = resolve_model(args.model)
-    told = cases(folder, args.ssm, args.dtype)
+    told = cases(folder, args.ssm, args.dtype, args.quantization)
     devices, found = [], [(float("inf"), float("inf"))] * len(told)
     for turn in range(ROUNDS):
-        devices.append(this_machine(getattr(torch, args.dtype), time.process_time).device)
+        dtype = getattr(torch, args.dtype)
+        devices.append(this_machine(dtype, time.process_time, args.quantization).device)
         for number, case in enumerate(told):
             prefill, step = case.run(turn)
             found[number] = min(found[number][0], prefill), min(found[number][1], step)
     device = best_device(devices)
     print(f"{date.today()}, {platform.machine()}, Python {platform.python_version()}, ", end="")
-    print(f"torch {torch.__version__}, {args.dtype}, {torch.get_num_threads()} threads")
+    print(
+        f"torch {torch.__version__}, {args.dtype}, linears {args.quantization}, "
+        f"{torch.get_num_threads()} threads"
+    )
     print(f"this machine: {device.bandwidth / 1e9:.1f} GB/s, {device.flops / 1e9:.0f} Gflop/s, ")
     print(f"{device.layer_s * 1e3:.3f} ms a layer; best of {ROUNDS} rounds\n")
     print(

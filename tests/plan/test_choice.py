@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from specinfer.plan.capacity import Job, estimates, memory_of, splits
+from specinfer.plan.capacity import Job, estimates, memory_of, splits, step_s
 from specinfer.plan.choice import LOAD, choose
+from specinfer.plan.cost import Offloading, Served
 from specinfer.plan.errors import PlanError
 from specinfer.plan.machine import Device, Machine, known_machines
 from specinfer.plan.shape import ModelShape, find_shape
@@ -30,9 +31,30 @@ def test_no_batch_is_larger_than_what_fits(job: Job, machine: Machine) -> None:
     assert max(way.batch for way in found) <= found[0].memory.sequences
 
 
-def test_heads_have_to_divide(llm: ModelShape, machine: Machine) -> None:
-    assert splits(replace(machine, devices=8), llm) == [1, 2]
-    assert splits(replace(machine, devices=8), find_shape("llama-7b")) == [1, 2, 4, 8]
+def test_heads_have_to_divide(job: Job, machine: Machine) -> None:
+    assert splits(replace(machine, devices=8), job) == [1, 2]
+    assert splits(replace(machine, devices=8), replace(job, llm=find_shape("llama-7b"))) == [
+        1,
+        2,
+        4,
+        8,
+    ]
+
+
+def test_what_is_quantized_or_off_loaded_is_not_split(job: Job, machine: Machine) -> None:
+    four = replace(machine, devices=4)
+    assert splits(four, replace(job, quantization="int8")) == [1]
+    assert splits(four, replace(job, offloading=Offloading("cpu", 1e3, 3))) == [1]
+
+
+def test_drafting_hides_behind_layers_that_come_in(job: Job, machine: Machine) -> None:
+    """Of 20 s a pass two tenths may come before it begins; the SSM's passes take 0.3 s each."""
+    ssm = Served(shape=job.llm, device=machine.device, width=2.0)
+    shape = replace(job.llm, vocab=1)
+    llm = replace(ssm, shape=shape, offloading=Offloading("disk", 96.8, 2))
+    assert llm.pass_s(5) == pytest.approx(20)
+    assert step_s(llm, [ssm], 1, 0, (1, 1)) == pytest.approx(20)
+    assert step_s(llm, [ssm] * 10, 1, 0, (1, 1)) == pytest.approx(20 + 10 * 2 * 0.3 - 4)
 
 
 def test_little_s_law_gives_the_rate(job: Job, machine: Machine) -> None:

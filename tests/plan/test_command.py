@@ -1,7 +1,6 @@
 """`specinfer plan` as it is typed."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -43,6 +42,7 @@ def test_what_is_recommended_is_a_setting(capsys: pytest.CaptureFixture[str]) ->
         (["--instance", "ml.t2.micro"], "no instance type ml.t2.micro"),
         (["--ssm", "default"], "an SSM must share the LLM's tokenizer"),
         (["--traffic", "prompt=4000"], "the context of llama-7b holds 2048"),
+        (["--offload", "disk"], "offload: needs the speed of the disk or of PCIe"),
     ],
 )
 def test_what_is_impossible_is_one_line(
@@ -53,7 +53,32 @@ def test_what_is_impossible_is_one_line(
     assert told in error and error.count("\n") == 1
 
 
-def test_this_machine_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--here", "--json", "--traffic", "requests=0.001,seconds=3600"]) == 0
+def test_fewer_bits_and_layers_from_afar_fit_where_bfloat16_does_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    large = ["plan", "--model", "llama-3.1-70b", "--instance", "ml.g5.xlarge", "--json"]
+    large += ["--traffic", "requests=0.001,seconds=3600,prompt=64,new=64"]
+    assert main(large) == 2
+    assert "off-loading (--offload)" in capsys.readouterr().err
+    assert main([*large, "--offload", "cpu", "--offload-gb-per-s", "12"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["recommended"]["settings"]["SPECINFER_OFFLOAD"] == "cpu"
+    assert told["choices"][0]["step_s"] > 130e9 / 12e9
+    small = ["plan", "--model", "llama-7b", "--instance", "ml.g5.xlarge", "--json"]
+    weights = []
+    for bits in ("none", "int8", "int4_weight_only"):
+        assert main([*small, "--quantization", bits]) == 0
+        document = json.loads(capsys.readouterr().out)
+        settings = document["recommended"]["settings"]
+        assert settings.get("SPECINFER_QUANTIZATION", "none") == bits
+        assert bits == "none" or load_settings(settings).engine.quantization == bits
+        weights.append(document["choices"][0]["memory"]["weights"])
+    assert weights[0] > 1.9 * weights[1] > 2.5 * weights[2]
+
+
+@pytest.mark.parametrize("bits", ["none", "int8", "int4_weight_only"])
+def test_this_machine_is_measured(bits: str, capsys: pytest.CaptureFixture[str]) -> None:
+    here = ["plan", "--here", "--json", "--quantization", bits]
+    assert main([*here, "--traffic", "requests=0.001,seconds=3600"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["choices"]
     assert row["instance"] == "this machine" and row["usd_per_hour"] is None

@@ -1,8 +1,10 @@
 """The arithmetic of one pass, in figures that can be done in the head."""
 
+from dataclasses import replace
+
 import pytest
 
-from specinfer.plan.cost import Served
+from specinfer.plan.cost import Offloading, Served
 from specinfer.plan.machine import ALL_REDUCE_S, Device
 from specinfer.plan.shape import ModelShape
 
@@ -47,3 +49,30 @@ def test_a_split_divides_the_work_and_adds_exchanges(llm: ModelShape, device: De
 def test_float32_models_cache_float32(llm: ModelShape, device: Device) -> None:
     full = Served(shape=llm, device=device, width=4.0)
     assert full.cache_bytes(1) == 2 * 10 * 2 * 8 * 4
+
+
+def test_int8_reads_half_and_keeps_its_embedding(served: Served) -> None:
+    """Of 1,000 parameters read 320 are the head, whose embedding stays in bfloat16."""
+    small = replace(served, shape=replace(served.shape, vocab=10), quantization="int8")
+    assert small.pass_s(1) == pytest.approx(1_000 / 1e4 + 10 * 0.01)
+    assert small.weight_bytes == 1_000 + 320 * 2
+    assert small.free_rows == pytest.approx(5)
+
+
+def test_int4_leaves_the_head(served: Served) -> None:
+    small = replace(served, shape=replace(served.shape, vocab=10), quantization="int4_weight_only")
+    read = 680 * 0.625 + 320 * 2
+    assert small.pass_s(1) == pytest.approx(read / 1e4 + 10 * 0.01)
+    assert small.weight_bytes == read + 100 * 2
+
+
+def test_an_offloaded_model_waits_for_its_layers(served: Served) -> None:
+    """Layers are 680 of the parameters: 1,360 bytes; two of ten are held."""
+    off = Offloading("disk", 100.0, 2)
+    away = replace(served, shape=replace(served.shape, vocab=10), offloading=off)
+    assert away.pass_s(1) == away.pass_s(100) == pytest.approx(13.6)
+    assert away.weight_bytes == pytest.approx(2_200 - 0.8 * 1_360)
+    assert away.ahead_s == pytest.approx(0.2 * 13.6)
+    assert away.free_rows == pytest.approx(13.6 * 1e5 / 2_000)
+    fast = replace(away, offloading=replace(off, bandwidth=1e9))
+    assert fast.pass_s(1) == pytest.approx(served.pass_s(1))

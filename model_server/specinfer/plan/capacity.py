@@ -1,12 +1,12 @@
 """What one machine can do for the traffic: memory, batch, tree, tokens a second, latency."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from specinfer.config import EngineConfig
-from specinfer.plan.cost import Served
+from specinfer.plan.cost import Offloading, Quantization, Served
 from specinfer.plan.machine import Machine
 from specinfer.plan.shape import ModelShape
 from specinfer.plan.speculation import best_tree, nodes
@@ -28,9 +28,11 @@ class Job:
 
     llm: ModelShape
     ssms: tuple[ModelShape, ...]
-    width: float  # bytes a weight
+    width: float  # bytes a weight that is not quantized
     traffic: Traffic
     rate: float  # of acceptance
+    quantization: Quantization = "none"  # of SSMs, and of an LLM that is not off-loaded
+    offloading: Offloading | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class Estimate:
 
 def estimates(machine: Machine, job: Job) -> Iterator[Estimate]:
     """Yield every way to serve on the machine that its memory allows."""
-    for tp in splits(machine, job.llm):
+    for tp in splits(machine, job):
         for batch in BATCHES:
             estimate = _estimate(machine, job, tp, batch)
             if estimate.memory.sequences < batch:
@@ -89,11 +91,15 @@ def estimates(machine: Machine, job: Job) -> Iterator[Estimate]:
             yield estimate
 
 
-def splits(machine: Machine, llm: ModelShape) -> list[int]:
-    """Return the numbers of devices the model can be split over: heads must divide."""
+def splits(machine: Machine, job: Job) -> list[int]:
+    """Return the numbers of devices the model can be split over: heads must divide.
+
+    What is quantized or off-loaded is not split.
+    """
+    llm, whole = job.llm, job.quantization != "none" or job.offloading is not None
     return [
         tp
-        for tp in range(1, machine.devices + 1)
+        for tp in range(1, 2 if whole else machine.devices + 1)
         if machine.devices % tp == 0 and llm.heads % tp == 0 and llm.kv_heads % tp == 0
     ]
 
@@ -115,9 +121,15 @@ def memory_of(job: Job, machine: Machine, tp: int, tree: Sequence[int] = ()) -> 
 
 
 def _served(job: Job, machine: Machine, tp: int) -> tuple[Served, list[Served]]:
-    llm = Served(shape=job.llm, device=machine.device, width=job.width, tp=tp)
-    ssms = [Served(shape=ssm, device=machine.device, width=job.width) for ssm in job.ssms]
-    return llm, ssms
+    def served(shape: ModelShape) -> Served:
+        return Served(
+            shape=shape, device=machine.device, width=job.width, quantization=job.quantization
+        )
+
+    llm = replace(served(job.llm), tp=tp)
+    if job.offloading is not None:
+        llm = replace(llm, quantization="none", offloading=job.offloading)
+    return llm, [served(ssm) for ssm in job.ssms]
 
 
 def _estimate(machine: Machine, job: Job, tp: int, batch: int) -> Estimate:
@@ -145,13 +157,17 @@ def _estimate(machine: Machine, job: Job, tp: int, batch: int) -> Estimate:
 def step_s(
     llm: Served, ssms: Sequence[Served], batch: int, context: float, widths: Sequence[int]
 ) -> float:
-    """Seconds of one step: each SSM grows its tree level by level, the LLM verifies them all."""
+    """Seconds of one step: each SSM grows its tree level by level, the LLM verifies them all.
+
+    Layers of an off-loaded LLM come in while the SSMs draft, as far as there is room for them.
+    """
     drafting = 0.0
     for level in range(len(widths)):
         rows = batch * max(1, nodes(widths[:level]))  # an SSM runs its whole tree at every level
         drafting += sum(ssm.pass_s(rows, batch, context) for ssm in ssms)
     verified = batch * (1 + nodes(widths) * max(1, len(ssms)))
-    return drafting + llm.pass_s(verified, batch, context)
+    hidden = min(drafting, llm.ahead_s)
+    return drafting - hidden + llm.pass_s(verified, batch, context)
 
 
 def prefill_s(model: Served, prompt: int) -> float:

@@ -105,11 +105,11 @@ def _check_context(job: Job) -> None:
 
 def _too_large(machines: Sequence[Machine], job: Job) -> str:
     def lacking(machine: Machine) -> float:
-        memory = memory_of(job, machine, max(splits(machine, job.llm)))
+        memory = memory_of(job, machine, max(splits(machine, job)))
         return memory.sequence - memory.room
 
     nearest = min(machines, key=lacking)
-    tp = max(splits(nearest, job.llm))
+    tp = max(splits(nearest, job))
     memory = memory_of(job, nearest, tp)
     needed = memory.weights + memory.ssms + memory.activations + memory.sequence
     text = (
@@ -117,7 +117,7 @@ def _too_large(machines: Sequence[Machine], job: Job) -> str:
         f"devices, each needs {needed / 1e9:.1f} GB for {memory.weights / 1e9:.1f} GB of weights "
         f"and one sequence, and has {memory.usable / 1e9:.1f} GB."
     )
-    if tp < nearest.devices:
+    if tp < nearest.devices and job.quantization == "none" and job.offloading is None:
         text += f" {job.llm.heads} query and {job.llm.kv_heads} KV heads split no further."
     return f"{text} {_smaller(job, needed, memory.usable)}"
 
@@ -125,6 +125,11 @@ def _too_large(machines: Sequence[Machine], job: Job) -> str:
 def _smaller(job: Job, needed: float, usable: float) -> str:
     if job.width > 2:
         return "What would do: bfloat16 weights, half the size (--dtype bfloat16)."
+    if job.quantization == "none" and job.offloading is None:
+        return (
+            f"What would do: devices of {needed / usable:.1f} times the memory, a smaller model, "
+            "a shorter prompt, fewer bits (--quantization), or off-loading (--offload)."
+        )
     return (
         f"What would do: devices of {needed / usable:.1f} times the memory, "
         "a smaller model, or a shorter prompt."

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from specinfer.plan.errors import PlanError
 
 if TYPE_CHECKING:
     from specinfer.plan.capacity import Job
+    from specinfer.plan.cost import Offloading
     from specinfer.plan.machine import Machine
     from specinfer.plan.shape import ModelShape
     from specinfer.plan.speculation import Acceptance
@@ -34,6 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="requests=REQUESTS/S,prompt=TOKENS,new=TOKENS,seconds=LIMIT, each optional",
     )
     parser.add_argument("--dtype", choices=WIDTHS, default="bfloat16", help="of the weights")
+    parser.add_argument(
+        "--quantization",
+        choices=("none", "int8", "int4_weight_only"),
+        default="none",
+        help="of the linears of SSMs, and of an LLM that is not off-loaded",
+    )
+    parser.add_argument(
+        "--offload", choices=("disk", "cpu"), help="where the LLM's layers come from in every pass"
+    )
+    parser.add_argument("--offload-gb-per-s", type=float, help="... and how fast")
+    parser.add_argument(
+        "--offload-layers", type=int, default=3, help="... and how many the device holds at a time"
+    )
     accepted = parser.add_mutually_exclusive_group()
     accepted.add_argument(
         "--acceptance", type=float, help="chance that an SSM's first choice stands, 0 to 1"
@@ -57,7 +72,11 @@ def run(args: argparse.Namespace) -> int:
     traffic, acceptance = Traffic.parse(args.traffic), _acceptance(args)
     machines = _machines(args)
     shapes = (find_shape(args.model), [find_shape(ssm) for ssm in args.ssm])
-    job = _job(*shapes, WIDTHS[args.dtype], traffic, acceptance.rate)
+    job = replace(
+        _job(*shapes, WIDTHS[args.dtype], traffic, acceptance.rate),
+        quantization=args.quantization,
+        offloading=_offloading(args),
+    )
     choices = choose(machines, job)
     fit = {choice.machine.name for choice in choices}
     plan = Plan(job, acceptance, choices, [m.name for m in machines if m.name not in fit])
@@ -77,6 +96,20 @@ def _job(
                 "the LLM's tokenizer"
             )
     return Job(llm=llm, ssms=tuple(ssms), width=width, traffic=traffic, rate=rate)
+
+
+def _offloading(args: argparse.Namespace) -> "Offloading | None":
+    from specinfer.plan.cost import Offloading
+
+    speed = args.offload_gb_per_s
+    if args.offload is None:
+        return None
+    if speed is None or speed <= 0 or args.offload_layers < 1:
+        raise PlanError(
+            "offload: needs the speed of the disk or of PCIe (--offload-gb-per-s), and at least "
+            "1 layer on the device"
+        )
+    return Offloading(args.offload, speed * 1e9, args.offload_layers)
 
 
 def _acceptance(args: argparse.Namespace) -> "Acceptance":
@@ -99,7 +132,7 @@ def _machines(args: argparse.Namespace) -> "list[Machine]":
 
         from specinfer.plan.here import this_machine
 
-        return [this_machine(getattr(torch, args.dtype))]
+        return [this_machine(getattr(torch, args.dtype), quantization=args.quantization)]
     known = {machine.name: machine for machine in known_machines()}
     unknown = sorted(set(args.instance) - known.keys())
     if unknown:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,30 +12,59 @@ import torch
 from torch.nn.functional import linear
 
 from specinfer.config import DType
+from specinfer.lean import load_llm
+from specinfer.llm import CausalLM
+from specinfer.plan.cost import Quantization
 from specinfer.plan.machine import USABLE, Device, Machine
+from specinfer.tree_attention import Segment, plan
 
 SIDE, MATRICES = 1024, 56  # 117 MB in bfloat16: no cache holds them
 ROWS, MULTIPLIED = 128, 8
 RUNS = 5  # of which the best counts: noise only ever adds
 SMALL = 64
+LARGE, LAYERS = 1024, 12  # 88 MB in int8
+INT8_ROWS = 32
 
 
-def this_machine(dtype: torch.dtype, clock: Callable[[], float] = time.perf_counter) -> Machine:
-    """Measure the CPU for about two seconds."""
+def this_machine(
+    dtype: torch.dtype,
+    clock: Callable[[], float] = time.perf_counter,
+    quantization: Quantization = "none",
+) -> Machine:
+    """Measure the CPU for a few seconds, in int8 by passes: the engine runs those whole."""
+    small, many_layers = (_Timed.of(SMALL, layers, quantization, dtype) for layers in (2, 12))
+    layer_s = max(0.0, many_layers.best(1, clock) - small.best(1, clock)) / 10
+    bandwidth, flops = (
+        _int8_speeds(layer_s, clock) if quantization == "int8" else _speeds(dtype, clock)
+    )
+    device = Device(
+        name=f"CPU, {torch.get_num_threads()} threads",
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * USABLE,
+        bandwidth=bandwidth,
+        flops=flops,
+        layer_s=layer_s,
+    )
+    return Machine(name="this machine", device=device, devices=1, usd=None, ec2_usd=None)
+
+
+def _speeds(dtype: torch.dtype, clock: Callable[[], float]) -> tuple[float, float]:
+    """Return bytes and operations a second of products with one row and with many."""
     weights = [torch.ones(SIDE, SIDE, dtype=dtype) for _ in range(MATRICES)]
     one, many = torch.ones(1, SIDE, dtype=dtype), torch.ones(ROWS, SIDE, dtype=dtype)
     streamed = MATRICES * SIDE * SIDE * dtype.itemsize
     bandwidth = streamed / _best(lambda: [linear(one, weight) for weight in weights], clock)
     work = 2 * ROWS * SIDE * SIDE * MULTIPLIED
     flops = work / _best(lambda: [linear(many, weight) for weight in weights[:MULTIPLIED]], clock)
-    device = Device(
-        name=f"CPU, {torch.get_num_threads()} threads",
-        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * USABLE,
-        bandwidth=bandwidth,
-        flops=flops,
-        layer_s=_layer_s(dtype, clock),
-    )
-    return Machine(name="this machine", device=device, devices=1, usd=None, ec2_usd=None)
+    return bandwidth, flops
+
+
+def _int8_speeds(layer_s: float, clock: Callable[[], float]) -> tuple[float, float]:
+    """Return the same of passes over a model that no cache holds."""
+    large = _Timed.of(LARGE, LAYERS, "int8", torch.float32)
+    fixed = LAYERS * layer_s
+    bandwidth = large.weights / (large.best(1, clock) - fixed)
+    flops = 2 * INT8_ROWS * large.weights / (large.best(INT8_ROWS, clock) - fixed)
+    return bandwidth, flops
 
 
 def _best(call: Callable[[], object], clock: Callable[[], float]) -> float:
@@ -48,28 +78,33 @@ def _timed(call: Callable[[], object], clock: Callable[[], float]) -> float:
     return clock() - started
 
 
-def _layer_s(dtype: torch.dtype, clock: Callable[[], float]) -> float:
-    """What a layer costs whatever its size: ten more layers of a model of nearly no weights."""
-    few, many = (_best(_small_pass(layers, dtype), clock) for layers in (2, 12))
-    return max(0.0, many - few) / 10
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A Llama of a few layers, run as the engine runs it."""
+
+    llm: CausalLM
+    weights: int  # that a pass multiplies by
+
+    @classmethod
+    def of(
+        cls, hidden: int, layers: int, quantization: Quantization, dtype: torch.dtype
+    ) -> "_Timed":
+        with TemporaryDirectory() as folder:
+            _write(Path(folder), hidden, layers)
+            cpu = torch.device("cpu")
+            llm = load_llm(Path(folder), _name(dtype), cpu, quantization)
+        return cls(llm, (4 + 3) * hidden * hidden * layers + SMALL * hidden)
+
+    def best(self, rows: int, clock: Callable[[], float]) -> float:
+        """Return seconds of a pass over the nodes below one root."""
+        cache = self.llm.new_cache(tokens=rows, page_size=16)
+        sequence = cache.open([])
+        cache.reserve(sequence, rows)
+        planned = plan(cache, [Segment(sequence, [0] * rows, [-1] * rows, range(rows))])
+        return _best(lambda: self.llm.forward(planned), clock)
 
 
-def _small_pass(layers: int, dtype: torch.dtype) -> Callable[[], object]:
-    """Return a pass of one row of a Llama, run as the engine runs it."""
-    from specinfer.lean import load_llm
-    from specinfer.tree_attention import Segment, plan
-
-    with TemporaryDirectory() as folder:
-        _write_small(Path(folder), layers)
-        llm = load_llm(Path(folder), _name(dtype), torch.device("cpu"), "none")
-    cache = llm.new_cache(tokens=16, page_size=16)
-    sequence = cache.open([])
-    cache.reserve(sequence, 1)
-    planned = plan(cache, [Segment(sequence, [0], [-1], range(1))])
-    return lambda: llm.forward(planned)
-
-
-def _write_small(folder: Path, layers: int) -> None:
+def _write(folder: Path, hidden: int, layers: int) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
@@ -77,13 +112,13 @@ def _write_small(folder: Path, layers: int) -> None:
     config = AutoConfig.for_model(
         "llama",
         vocab_size=SMALL,
-        hidden_size=SMALL,
-        intermediate_size=SMALL,
+        hidden_size=hidden,
+        intermediate_size=hidden,
         num_hidden_layers=layers,
-        num_attention_heads=2,
+        num_attention_heads=hidden // 32,
     )
     kind: Any = AutoModelForCausalLM
-    kind.from_config(config).save_pretrained(folder)
+    kind.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
 
 
 def _name(dtype: torch.dtype) -> DType:

@@ -64,6 +64,11 @@ def settings_of(choice: Choice, job: Job) -> Mapping[str, str]:
         settings["SPECINFER_TREE"] = ",".join(map(str, tree))
     if choice.peak.tp > 1:
         settings["SPECINFER_TP"] = str(choice.peak.tp)
+    if job.quantization != "none":
+        settings["SPECINFER_QUANTIZATION"] = job.quantization
+    if job.offloading is not None:
+        settings["SPECINFER_OFFLOAD"] = job.offloading.where
+        settings["SPECINFER_OFFLOAD_LAYERS"] = str(job.offloading.layers)
     return settings
 
 
@@ -72,6 +77,10 @@ def _subject(plan: Plan) -> list[str]:
     llm = f"{job.llm.name}: {job.llm.parameters / 1e9:.2f} B parameters, "
     llm += f"{job.llm.parameters * job.width / GB:.1f} GB of weights, "
     llm += f"{job.llm.cache_bytes(max(2.0, job.width)) / 1024:.0f} KiB of cache a token"
+    if job.quantization != "none":
+        llm += f", {'SSMs' if job.offloading else 'linears'} {job.quantization}"
+    if job.offloading is not None:
+        llm += f"; layers come at {job.offloading.bandwidth / GB:g} GB/s in every pass"
     ssms = ", ".join(f"{ssm.name} ({ssm.parameters / 1e6:.0f} M)" for ssm in job.ssms)
     asked = f"{traffic.requests:g} requests/s of {traffic.prompt} prompt and {traffic.new} new "
     asked += f"tokens, each within {traffic.seconds:g} s"

@@ -28,6 +28,11 @@ class ModelShape:
     vocab: int
     context: int
 
+    @property
+    def table(self) -> int:
+        """Parameters of the head, or of an embedding."""
+        return min(self.read, self.vocab * self.hidden)
+
     def cache_bytes(self, width: float) -> float:
         """Bytes of keys and values of one token, each number of so many bytes."""
         return 2 * self.layers * self.kv_heads * self.head_dim * width
