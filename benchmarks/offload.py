@@ -28,6 +28,11 @@ from specinfer.config import EngineConfig, TreeShape
 from specinfer.engine import Engine
 from specinfer.model_store import resolve_model
 from specinfer.offload import load_offloaded
+from specinfer.offload.files import Reader, aligned
+from specinfer.plan.capacity import step_s
+from specinfer.plan.cost import Offloading, Served
+from specinfer.plan.here import this_machine
+from specinfer.plan.shape import find_shape
 from specinfer.testing.ask import Asker
 
 PROMPTS = Path(__file__).parent / "prompts" / "code.jsonl"
@@ -93,6 +98,36 @@ def answer(asker: Asker, prompt: str, tokens: int) -> Run:
     return Run(got.tokens, seconds, got.last.stats.steps, bytes_read() - read)
 
 
+def disk_speed(model: Path) -> float:
+    """Return the bytes a second at which a gigabyte of the weights is read with nothing beside."""
+    reader, room = Reader(), aligned(1 << 26)
+    file = max(model.glob("*.safetensors"), key=lambda file: file.stat().st_size)
+    started = time.perf_counter()
+    for part in range(16):
+        reader.read(file, part << 26, room)
+    seconds = time.perf_counter() - started
+    reader.close()
+    return (16 << 26) / seconds
+
+
+def planned(args: argparse.Namespace, disk: float, context: float) -> tuple[float, float]:
+    """Return what `specinfer plan` says a step takes, plain and with the whole tree."""
+    llm = Served(
+        shape=find_shape(str(resolve_model(args.llm))),
+        device=this_machine(torch.bfloat16).device,
+        width=2.0,
+        offloading=Offloading("disk", disk, args.layers),
+    )
+    ssm = Served(
+        shape=find_shape(str(resolve_model(args.ssm))),
+        device=this_machine(torch.bfloat16, quantization=args.quantization).device,
+        width=2.0,
+        quantization=args.quantization,
+    )
+    widths = TreeShape.parse(args.tree).widths
+    return step_s(llm, [ssm], 1, context, ()), step_s(llm, [ssm], 1, context, widths)
+
+
 def line(name: str, runs: list[Run]) -> str:
     tokens, seconds = sum(len(r.tokens) for r in runs), sum(r.seconds for r in runs)
     steps, read = sum(r.steps for r in runs), sum(r.read for r in runs)
@@ -109,7 +144,13 @@ def main() -> None:
     parser.add_argument("--limit-gb", type=float, default=2.8)
     parser.add_argument("--layers", type=int, default=6, help="layers in memory at a time")
     parser.add_argument("--tree", default="1,1,3,1,1,1,1,1")
-    parser.add_argument("--adaptive", action="store_true", help="trees by measured costs")
+    parser.add_argument(
+        "--adaptive",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="trees by measured costs, as by default; else every node is verified",
+    )
+    parser.add_argument("--quantization", default="int8", help="of the resident SSM")
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--prompts", type=int, default=3)
     parser.add_argument("--skip", type=int, default=0, help="prompts left out at the beginning")
@@ -124,12 +165,20 @@ def main() -> None:
 def measure(args: argparse.Namespace, group: Group) -> None:
     torch.set_num_threads(args.threads)
     model, small = resolve_model(args.llm), resolve_model(args.ssm)
+    disk = disk_speed(model)
     weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     common = {"model": model, "dtype": "bfloat16", "offload": "disk", "cache_tokens": 1024}
     llm = load_offloaded(model, "bfloat16", torch.device("cpu"), "disk", slots=args.layers)
     plain = Asker(Engine.over(llm, EngineConfig(**common, lookup=False)))
     tree = TreeShape.parse(args.tree)
-    settings = EngineConfig(**common, ssms=(small,), tree=tree, max_batch=1, adaptive=args.adaptive)
+    settings = EngineConfig(
+        **common,
+        ssms=(small,),
+        tree=tree,
+        quantization=args.quantization,
+        max_batch=1,
+        adaptive=args.adaptive,
+    )
     trees = Asker(Engine.over(llm, settings))
     prompts = [json.loads(text)["prompt"] for text in PROMPTS.read_text().splitlines()]
     pairs: list[tuple[Run, Run]] = []
@@ -146,7 +195,9 @@ def measure(args: argparse.Namespace, group: Group) -> None:
         f"{args.layers} layers in memory at a time; SSM {args.ssm}, tree {tree}\n"
         f"memory limit {args.limit_gb} GB, most used {group.most() / 1e9:.2f} GB, page cache "
         f"included; temperature 0, {args.tokens} tokens, code prompts "
-        f"{args.skip + 1} to {args.skip + len(pairs)}\n"
+        f"{args.skip + 1} to {args.skip + len(pairs)}; "
+        f"{'adaptive' if args.adaptive else 'fixed'} trees, SSM's linears {args.quantization}; "
+        f"disk {disk / 1e9:.2f} GB/s alone\n"
     )
     print(line("plain", [run for run, _ in pairs]))
     print(line("tree", [run for _, run in pairs]))
@@ -158,6 +209,13 @@ def measure(args: argparse.Namespace, group: Group) -> None:
     )
     for asker in (plain, trees):
         asker.engine.close()
+    told = planned(args, disk, 64 + args.tokens / 2)
+    for name, estimate, own in zip(("plain", "tree"), told, zip(*pairs, strict=True), strict=True):
+        found = sum(run.seconds for run in own) / sum(run.steps for run in own)
+        print(
+            f"a step of {name}, as planned: {estimate:.2f} s, found {found:.2f} s with the prompt "
+            f"({estimate / found - 1:+.0%})"
+        )
 
 
 if __name__ == "__main__":

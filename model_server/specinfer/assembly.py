@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from specinfer.config import EngineConfig
-from specinfer.cost_model import ROWS, CostModel
+from specinfer.cost_model import ROWS, CostModel, FlatCost
 from specinfer.draft.drafter import Drafter
 from specinfer.draft.expansion import Expansion
 from specinfer.draft.forced import Forced
@@ -124,11 +124,11 @@ def measured(model: CausalLM, cache: KVCache) -> CostModel:
 
     room = cache.pages * cache.page_size
     points = [rows for rows in ROWS if rows <= room]
-    if model.weights_decide:  # two points would make a slope out of noise
-        flat = milliseconds(1)
-        cost = CostModel([flat, flat], (1, 64))
-    else:
-        cost = CostModel.measured(milliseconds, points)
+    cost = (
+        FlatCost(milliseconds(1))
+        if model.weights_decide
+        else CostModel.measured(milliseconds, points)
+    )
     told = ", ".join(f"{cost.cost(1, rows):.1f}" for rows in points)
     log.info("%s: a pass over %s rows takes %s ms", model.name, points, told)
     return cost

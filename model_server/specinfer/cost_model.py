@@ -82,14 +82,37 @@ class CostModel:
 
     def observe(self, requests: int, rows: int, milliseconds: float) -> None:
         """Learn from a pass whose rows were roots and the trees below them, no prompts."""
-        limit = math.log(OUTLIER)
-        off = max(-limit, min(limit, math.log(milliseconds / self.cost(requests, rows))))
+        off = _off(milliseconds, self.cost(requests, rows))
         cells = self._cells.setdefault(_size(requests), {})
         for correction in cells.values():
             correction.weight *= FADE
         extra = min(SIZES, round(float(_extra(requests, np.array(rows)))))
         cells.setdefault(extra, _Correction()).add(off)
         self._pace += PACE * off
+
+
+class FlatCost(CostModel):
+    """The cost of a pass that reads its weights from afar, which hides what its rows cost.
+
+    Told apart by rows, such passes differ by noise alone: seconds of it, on a busy machine.
+    """
+
+    def __init__(self, milliseconds: float) -> None:
+        super().__init__([milliseconds, milliseconds], (1, 64))
+
+    def knows_plain(self, requests: int) -> bool:
+        """Tell that plain passes need not be made: they cost what all others do."""
+        return True
+
+    def observe(self, requests: int, rows: int, milliseconds: float) -> None:
+        """Learn the common pace."""
+        self._pace += PACE * _off(milliseconds, self.cost(requests, rows))
+
+
+def _off(found: float, expected: float) -> float:
+    """Return how far a pass was off, as a logarithm."""
+    limit = math.log(OUTLIER)
+    return max(-limit, min(limit, math.log(found / expected)))
 
 
 def _believed(cells: Cells) -> list[float]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from specinfer.cost_model import CostModel
+from specinfer.cost_model import CostModel, FlatCost
 from specinfer.draft.acceptance import PRIOR, Acceptance
 from specinfer.draft.budget import GAIN, pruned, worth_verifying
 from specinfer.draft.pool import Pool
@@ -222,6 +222,16 @@ def test_no_tree_is_chosen_before_plain_passes_have_been_seen() -> None:
     for _ in range(500):
         cost.observe(1, 2, 10.0)
     assert worth_verifying([[1.0, 0.9]], 1, cost) == [{0}], "it is looked at again in time"
+
+
+def test_a_pass_that_reads_its_weights_costs_the_same_for_any_rows() -> None:
+    """Told apart, noise of seconds looked like the price of rows, and trees stayed small."""
+    cost = FlatCost(1000.0)
+    assert cost.knows_plain(1), "no pass is made plain for the sake of knowing"
+    for rows in (1, 40, 1, 40):
+        cost.observe(1, rows, 3000.0 if rows > 1 else 1000.0)
+    assert cost.cost(1, 1) == cost.cost(1, 40) == cost.cost(4, 200) > 1000.0
+    assert worth_verifying([[1.0, 0.5, 0.05, 0.01]], 1, cost) == [{0, 1, 2, 3}]
 
 
 def test_disturbances_at_start_up_do_not_hit_one_point_alone() -> None:

@@ -116,6 +116,20 @@ def test_an_ssm_that_is_never_right_is_left_alone() -> None:
     assert tried.shape(1, greedy=False) is not None, "sampling requests have their own rates"
 
 
+def test_a_first_guess_is_looked_at_again_soon() -> None:
+    """A short answer of seconds a step was over before the shape followed what was learnt."""
+    tried, tree = planner(ssm=5.0), TokenTree.rooted_at(0)
+    first = tried.shape(1, greedy=True)
+    assert first is not None
+    node = ROOT
+    for token in range(1, 5):
+        node = tree.add(node, token)
+    for _ in range(3):
+        tried.observe(tree, [1, 2, 3, 4], greedy=True)
+        later = tried.shape(1, greedy=True)
+    assert later is not None and later.depth > first.depth
+
+
 def test_looking_takes_one_hundredth_of_the_time() -> None:
     looker = planner(ssm=25.0)
     assert sum(looker.may_look(1, 8) for _ in range(5000)) == pytest.approx(100, abs=2)

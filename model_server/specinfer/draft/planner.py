@@ -18,7 +18,7 @@ from specinfer.token_tree import TokenTree
 Family = Callable[[Rates], list[Shape]]  # the shapes to choose from; the last is the whole one
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of the profiled trees looked at
-REPLAN = 32  # steps that a choice is kept for: making it takes a few milliseconds
+REPLAN = 32  # steps that a choice is kept for at most: making it takes a few milliseconds
 REGROW = 8  # choices that a family of trees is kept for: making it takes some twenty
 LOOKING = 0.01  # share of the time spent on drafts that are not expected to pay
 
@@ -79,7 +79,7 @@ class Planner:
         if not self._llm.knows_plain(batch):
             return None
         plan, uses = self._plans.get((greedy, batch), (None, 0))
-        if uses % REPLAN == 0:
+        if uses % REPLAN == 0 or uses & (uses - 1) == 0:  # sooner at first: it is a guess
             plan = self.best(batch, greedy=greedy)
         self._plans[greedy, batch] = plan, uses + 1
         return plan
