@@ -10,7 +10,7 @@ from specinfer.errors import ConfigError
 Verifier = Literal["auto", "naive", "multi_step", "multi_step_wor", "traversal"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Offload = Literal["none", "cpu", "disk"]
-Quantization = Literal["none", "int8", "auto"]
+Quantization = Literal["none", "int8", "int8_weight_only", "int4_weight_only", "auto"]
 CudaGraphs = Literal["auto", "on", "off"]
 
 
@@ -73,7 +73,7 @@ class EngineConfig:
     adaptive: bool = True  # verify only what pays for itself by the measured costs
     verifier: Verifier = "auto"
     dtype: DType = "auto"
-    quantization: Quantization = "none"  # of the linears' weights, the SSMs' too
+    quantization: Quantization = "none"  # of linears: the SSMs', and a resident LLM's
     device: str = "auto"
     tensor_parallel: int = 1  # ranks, one a GPU, that share the LLM
     offload: Offload = "none"  # where the LLM's layers are kept: in host memory, on disk
@@ -139,9 +139,10 @@ class EngineConfig:
         return len(self.ssms) * self.ssm_nodes + free
 
     def _refuse_combinations(self) -> None:
-        if self.quantization == "int8" and (self.tensor_parallel > 1 or self.offload != "none"):
-            name = "offload" if self.offload != "none" else "tensor_parallel"
-            raise ConfigError(f"{name}: goes with quantization none, not {self.quantization}")
+        if self.quantization not in ("none", "auto") and self.tensor_parallel > 1:
+            raise ConfigError(
+                f"tensor_parallel: goes with quantization none, not {self.quantization}"
+            )
         if self.tensor_parallel > 1 and self.offload != "none":
             raise ConfigError("offload: an LLM is either off-loaded or shared by several ranks")
 

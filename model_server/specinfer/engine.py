@@ -9,7 +9,7 @@ import torch
 
 from specinfer.assembly import assemble
 from specinfer.choices import SeededChoices
-from specinfer.config import EngineConfig, Quantization
+from specinfer.config import EngineConfig
 from specinfer.errors import ConfigError, EngineDeadError
 from specinfer.fingerprint import fingerprint
 from specinfer.intake import Intake
@@ -79,10 +79,9 @@ class Engine(Intake):
         if config.threads:
             torch.set_num_threads(config.threads)
         device = resolve_device(config.device)
-        quantization: Quantization = "none"  # auto, for an off-loaded LLM
         if config.offload == "none":
             quantization = resolve_quantization(config.quantization, config.model, device)
-        config = replace(config, quantization=quantization)
+            config = replace(config, quantization=quantization)
         return cls.over(_llm(config, device), config)
 
     @classmethod
@@ -90,7 +89,9 @@ class Engine(Intake):
         """Build the rest of an engine around its LLM; raises ModelFolderError or ConfigError."""
         tokenizer = Tokenizer(config.model)
         speculator = assemble(config, llm, tokenizer)
-        quantized = "" if config.quantization == "none" else f" {config.quantization}"
+        # An off-loaded LLM is as it was stored; SSMs change no answer's law.
+        bare = config.quantization == "none" or config.offload != "none"
+        quantized = "" if bare else f" {config.quantization}"
         return cls(
             speculator,
             tokenizer,

@@ -22,10 +22,11 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from specinfer.config import EngineConfig
 from specinfer.errors import ModelFolderError
 from specinfer.lean import LeanLM, load_llm
-from specinfer.lean.linear import Dense, Int8, quantize_linears
+from specinfer.lean.linear import Int8, MakeLinear, dense
 from specinfer.lean.llm import native_library
 from specinfer.lean.load import build_decoder
 from specinfer.lean.native import GROUP, Block, Library, NativeDecoder, Packed
+from specinfer.lean.quantize import quantize
 from specinfer.lean.weights import Checkpoint
 from specinfer.llm import ATTENTION, CausalLM, read_config
 
@@ -129,7 +130,9 @@ def _native(folder: Path, config: PretrainedConfig, weights: Lent, library: Libr
 def _lean(
     folder: Path, config: PretrainedConfig, weights: Lent, llm: CausalLM, engine: EngineConfig
 ) -> CausalLM:
-    make = Dense if engine.quantization == "none" else Int8
+    make: MakeLinear = functools.partial(dense, dtype=llm.dtype)
+    if engine.quantization == "int8":
+        make = Int8
     return LeanLM(build_decoder(weights, config, llm.dtype, make), config, folder.name)
 
 
@@ -142,8 +145,8 @@ def _by_transformers(
     model = auto.from_config(config, attn_implementation=ATTENTION, dtype=llm.dtype)
     model.set_input_embeddings(embedding)
     model.load_state_dict(weights)
-    if engine.quantization != "none":
-        quantize_linears(model)
+    if engine.quantization not in ("none", "auto"):  # auto: no such class has decoder.c's speed
+        quantize(model, engine.quantization, llm.device)
     return CausalLM(model.to(llm.device), folder.name)
 
 

@@ -316,11 +316,6 @@ def test_positions_beyond_the_first_block_of_the_rotary_table() -> None:
     torch.testing.assert_close(sin, expected, rtol=0, atol=2e-4)
 
 
-def test_int8_on_a_gpu_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="quantization: int8 runs on a CPU"):
-        load_llm(tmp_path, "auto", torch.device("cuda"), "int8")
-
-
 def test_a_torch_without_the_packed_operator_is_named() -> None:
     with pytest.raises(ConfigError, match="quantization: int8 needs a build of torch"):
         activation_range(["qnnpack"])

@@ -78,7 +78,6 @@ def test_weights_that_become_unreadable_end_the_pass(tiny, monkeypatch) -> None:
     [
         ({"offload": "tape"}, "offload: must be one of"),
         ({"offload": "disk", "offload_layers": 0}, "offload_layers: must be at least 1"),
-        ({"offload": "disk", "quantization": "int8"}, "offload: goes with quantization none"),
         ({"offload": "disk", "tensor_parallel": 2}, "either off-loaded or shared"),
         ({"offload": "cpu", "device": "cpu"}, "offload: cpu keeps weights in host memory"),
     ],

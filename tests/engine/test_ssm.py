@@ -131,6 +131,17 @@ def test_int8_ssms_lose_nothing(ask, tiny, tmp_path) -> None:
     assert tree("Hello world", max_new_tokens=24, ignore_eos=True).tokens == want
 
 
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_a_bfloat16_llm_lends_where_no_c_runs(
+    ask, tiny, tmp_path, monkeypatch, quantization
+) -> None:
+    """Restored layers stayed float32 beside bfloat16 activations, and the engine died."""
+    monkeypatch.setenv("CC", "no-such-compiler")
+    ssm = write_borrowing(tmp_path / "small", tiny["llama"])
+    tree = ask(ssms=(ssm,), lookup=False, dtype="bfloat16", quantization=quantization)
+    assert len(tree("Hello world", max_new_tokens=8, ignore_eos=True).tokens) == 8
+
+
 def test_greedy_children_are_known_tokens() -> None:
     from specinfer.token_tree import TokenTree
 

@@ -89,16 +89,8 @@ class Int8Module(torch.nn.Module):
         self._linear = Int8(replaced.weight.detach(), replaced.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self._linear(x.flatten(0, -2))
-        return y.view(*x.shape[:-1], y.shape[-1])
-
-
-def quantize_linears(model: torch.nn.Module) -> None:
-    """Replace a float32 model's linears by int8 ones, one after the other."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is torch.nn.Linear:
-                setattr(parent, name, Int8Module(child))
+        y = self._linear(x.flatten(0, -2).float())
+        return y.to(x.dtype).view(*x.shape[:-1], y.shape[-1])
 
 
 def activation_range(

@@ -4,19 +4,17 @@ import functools
 import logging
 import os
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
 from specinfer.config import DType, Quantization
-from specinfer.errors import ConfigError
 from specinfer.frame import Frame, FrameShape, pack
 from specinfer.kv_cache import KVCache
 from specinfer.lean.decoder import Decoder
 from specinfer.lean.fits import misfit, unknown
-from specinfer.lean.linear import Int8, MakeLinear, dense, quantize_linears
+from specinfer.lean.linear import Int8, MakeLinear, dense
 from specinfer.lean.load import load_decoder
 from specinfer.lean.native import (
     Block,
@@ -30,6 +28,7 @@ from specinfer.lean.native import (
     unfit,
 )
 from specinfer.lean.native.library import CompilerError, find_compiler
+from specinfer.lean.quantize import load_quantized
 from specinfer.llm import CausalLM, Layout, read_config, resolve_dtype
 from specinfer.tree_attention import ForwardPlan
 
@@ -75,13 +74,11 @@ def load_llm(
 ) -> CausalLM:
     """Load a model folder the fastest way its architecture and the device allow.
 
-    Quantized models compute in float32.  Raises ModelFolderError or ConfigError.
+    int8 computes in float32 on a CPU.  Raises ModelFolderError or ConfigError.
     """
     quantization = resolve_quantization(quantization, folder, device)
-    if quantization != "none" and device.type != "cpu":
-        raise ConfigError(f"quantization: {quantization} runs on a CPU, not on {device}")
-    if device.type != "cpu":
-        return CausalLM.load(folder, dtype, device)
+    if quantization.endswith("weight_only") or device.type != "cpu":
+        return _by_transformers(folder, dtype, device, quantization)
     config = read_config(folder)
     reason = misfit(folder, config)
     if reason is not None:
@@ -91,9 +88,7 @@ def load_llm(
     return LeanLM(_decoder(folder, config, computed, quantization), config, folder.name)
 
 
-def resolve_quantization(
-    wanted: Quantization, folder: Path, device: torch.device
-) -> Literal["none", "int8"]:
+def resolve_quantization(wanted: Quantization, folder: Path, device: torch.device) -> Quantization:
     """Turn `auto` into int8 where decoder.c can run the model, else none; the log tells why."""
     if wanted != "auto":
         return wanted
@@ -143,6 +138,4 @@ def _by_transformers(
 ) -> CausalLM:
     if quantization == "none":
         return CausalLM.load(folder, dtype, device)
-    llm = CausalLM.load(folder, "float32", device)
-    quantize_linears(llm.model)
-    return llm
+    return load_quantized(folder, dtype, device, quantization)
