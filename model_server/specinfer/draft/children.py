@@ -57,13 +57,17 @@ def draw_children(
 def likeliest(rows: Tensor, width: int) -> list[list[tuple[int, float]]]:
     """Return each row's width likeliest tokens and their probabilities, of logits [R, V].
 
-    One transfer from the device brings them all.
+    One transfer from a GPU brings them all.
     """
     laws = rows.softmax(1)
     count = min(width, laws.shape[1])
     best = best_tokens(laws)[:, None] if count == 1 else laws.topk(count).indices
+    shares = laws.gather(1, best)
+    if rows.device.type == "cpu":
+        pairs = zip(best.tolist(), shares.tolist(), strict=True)
+        return [list(zip(*pair, strict=True)) for pair in pairs]
     found: list[list[tuple[float, float]]] = torch.stack(
-        [best.double(), laws.gather(1, best).double()], 2
+        [best.double(), shares.double()], 2
     ).tolist()
     return [[(int(token), share) for token, share in row] for row in found]
 

@@ -203,7 +203,8 @@ class Expansion:
         """Draw the children of every frontier node."""
         plain = [draft for draft in drafts if is_plain(draft.request)]
         if plain:
-            self._choose(plain, torch.cat([rows[draft] for draft in plain]))
+            own = [rows[draft] for draft in plain]
+            self._choose(plain, torch.cat(own) if own[1:] else own[0])
         for draft in drafts:
             if draft not in plain:
                 self._draw(draft, self._adjusted(draft, rows[draft]))
