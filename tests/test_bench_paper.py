@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from specinfer.bench.errors import BenchError
+from specinfer.bench.kept import Kept
 from specinfer.bench.prompt_sets import prompt_set
 from specinfer.cli import main
 from specinfer.errors import ModelFolderError
@@ -44,6 +45,37 @@ def test_every_table_of_the_paper(pair: Path) -> None:
     pool = tables["pool"]
     assert pool["expansion of same"] > pool["expansion of other"] >= 1
     assert pool["merge of the pool"] >= pool["expansion of other"]
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    kept, calls = Kept(tmp_path / "parts.json"), []
+
+    def measure(value: float) -> list[float]:
+        calls.append(value)
+        return [value]
+
+    assert kept.get("a", lambda: measure(1.5)) == [1.5]
+    again = Kept(tmp_path / "parts.json")
+    assert again.get("a", lambda: measure(9.0)) == [1.5] and calls == [1.5]
+    assert again.get("b", lambda: measure(2.0)) == [2.0]
+    again.drop()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_drafting_gives_and_takes(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three prompts are three parts of one; the SSM is the LLM, so its fixed trees stand whole."""
+    prompts, out = pair / "three.jsonl", pair / "figures" / "drafting"
+    prompts.write_text("".join(f'{{"prompt": "{word}"}}\n' for word in ("HELLO", "ABC", "XYZ")))
+    named = ["--model", str(pair / "llm"), "--ssm", str(pair / "pool"), "--dtype", "float32"]
+    small = ["--prompts", str(prompts), "--tokens", "18", "--out", str(out)]
+    assert main(["bench", "drafting", *named, *small]) == 0
+    rows = json.loads(out.with_suffix(".json").read_text())["rows"]
+    assert len(rows) == 5 * 3
+    plain, pool = ([row for row in rows if row["way"] == way] for way in ("plain", "pool, fixed"))
+    assert {row["tokens_per_step"] for row in plain} == {1.0}
+    assert all(row["tokens_per_step"] > 5 and 0 < row["drafting"] < 1 for row in pool)
+    assert all(row["nodes"] <= 32 for row in rows)
+    assert "three, pool, fixed: " in capsys.readouterr().out
 
 
 def test_prompt_sets(tmp_path: Path) -> None:
