@@ -7,6 +7,7 @@ the accepted paths in the cache.  Prompts that are still being read ride in the 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TypeGuard
 
 import torch
@@ -95,7 +96,8 @@ class Speculator:
 
     def _verified(self, jobs: Sequence[Job], rows: Tensor) -> list[Outcome]:
         """Decide for each job by its rows of the LLM's logits, [R, V] in all."""
-        own = torch.split(rows, [len(job.tree) if job.tree else 0 for job in jobs])
+        ends = list(accumulate((len(job.tree) if job.tree else 0 for job in jobs), initial=0))
+        own = [rows[start:end] for start, end in pairwise(ends)] if len(jobs) > 1 else [rows]
         wanted = [_adjusted(job, part) for job, part in zip(jobs, own, strict=True)]
         best = best_of_each(
             [part for job, part in zip(jobs, wanted, strict=True) if _is_greedy(part, job)]

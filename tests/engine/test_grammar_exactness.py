@@ -194,7 +194,9 @@ def test_the_engines_own_step_keeps_it_too(folders, widths, ssms, lookup) -> Non
 
     def program(choices: Choices) -> Ending:
         shape = Shape.of(TreeShape(widths))
-        drafters = [expansion(SSM(ssm, None), shape, replacement=False) for ssm in pool]
+        drafters = [
+            expansion(SSM(ssm, None), shape, vocab=VOCAB, replacement=False) for ssm in pool
+        ]
         guessers = [PromptLookup(), Forced()] if lookup else []
         drafting = Pool(drafters, guessers, nodes=4, depth=len(widths))
         grammar = Constraint(Automaton(VOCAB, ENDING, "BD", END))

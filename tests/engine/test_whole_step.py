@@ -57,7 +57,9 @@ def test_joint_law_is_the_llms(folders, children, ssms, lookup, replacement) -> 
     llm, *pool = (CausalLM.load(f, "float32", CPU) for f in folders[: 1 + ssms])
 
     def drafting() -> Pool:
-        ssms = [expansion(SSM(ssm, None), shape, replacement=replacement) for ssm in pool]
+        ssms = [
+            expansion(SSM(ssm, None), shape, vocab=VOCAB, replacement=replacement) for ssm in pool
+        ]
         return Pool(ssms, [PromptLookup()] * lookup, nodes=4, depth=shape.depth)
 
     check_joint_law(folders[0], llm, drafting, shape.depth)
@@ -75,7 +77,7 @@ def test_joint_law_is_the_llms_beside_an_ssm_that_borrows(folders, tmp_path, rep
     check_joint_law(
         folders[0],
         llm,
-        lambda: Pool([expansion(loaded, shape, replacement=replacement)]),
+        lambda: Pool([expansion(loaded, shape, vocab=VOCAB, replacement=replacement)]),
         shape.depth,
     )
 

@@ -60,7 +60,8 @@ class Pool:
         """
         self.drafters = tuple(drafters)
         self.guessers = tuple(guessers)
-        self.names = tuple(one.name for one in (*self.drafters, *self.guessers))
+        self._all: tuple[Drafter | Guesser, ...] = (*self.drafters, *self.guessers)
+        self.names = tuple(one.name for one in self._all)
         self._cost = cost
         self._nodes, self._depth = nodes, depth
         self._steady = steady
@@ -109,7 +110,7 @@ class Pool:
     def forget(self, request: Request) -> None:
         self._proposed.pop(request, None)
         self._acceptance.forget(request)
-        for one in (*self.drafters, *self.guessers):
+        for one in self._all:
             one.forget(request)
 
     def _drawn(self, requests: Sequence[Request]) -> list[TokenTree]:

@@ -20,13 +20,13 @@ from specinfer.text import TextStream
 ROOM = {"tokens": 64, "page_size": 4}
 
 
-def expansion(ssm: SSM, shape: Shape, *, replacement: bool) -> Expansion:
-    """Return a drafter that always draws one shape, for an LLM of the size of its vocabulary."""
+def expansion(ssm: SSM, shape: Shape, *, vocab: int, replacement: bool) -> Expansion:
+    """Return a drafter for an LLM of vocab tokens that always draws one shape."""
     return Expansion(
         ssm.model,
         ssm.model.new_cache(**ROOM),
         Planner(lambda rates: [shape], Profile()),
-        vocab=ssm.model.vocab,
+        vocab=vocab,
         prefill_rows=64,
         vocabulary=ssm.vocabulary,
         replacement=replacement,
