@@ -193,7 +193,7 @@ def test_a_pass_that_reads_its_weights_costs_the_same_for_any_rows() -> None:
     for rows in (1, 40, 1, 40):
         cost.observe(1, rows, 3000.0 if rows > 1 else 1000.0)
     assert cost.cost(1, 1) == cost.cost(1, 40) == cost.cost(4, 200) > 1000.0
-    assert worth_verifying([[1.0, 0.5, 0.05, 0.01]], 1, cost) == [{0, 1, 2, 3}]
+    assert worth_verifying([[1.0, 0.5, 0.05, 0.01]], 1, cost)[0] == [{0, 1, 2, 3}]
 
 
 def test_disturbances_at_start_up_do_not_hit_one_point_alone() -> None:
