@@ -1,6 +1,7 @@
 """Runs a fleet of two on a Ray of this machine and prints what happened to every call.
 
-One replica is killed under load, and later all are replaced under load, as by a new release.
+One replica is killed under load; later all are replaced under load, as by a new release, which
+routes by prefix where the first one looked at the load.
 
 A script, because Ray's own warnings and threads have no place in a test's process.
 """
@@ -121,7 +122,7 @@ def pages(url: str) -> dict[str, Any]:
         return {"metrics": metrics, "ping": ping.status}
 
 
-def main(model: str, port: int, routing: str) -> None:
+def main(model: str, port: int) -> None:
     ray.init(
         num_cpus=2,
         include_dashboard=False,
@@ -131,7 +132,7 @@ def main(model: str, port: int, routing: str) -> None:
     )
     try:
         serve.start(http_options={"port": port})
-        deploy(routing)
+        deploy("least_loaded")
         url = f"http://127.0.0.1:{port}"
         before = load(url)
         victim = replicas()[0]
@@ -139,7 +140,7 @@ def main(model: str, port: int, routing: str) -> None:
         wait_for_two(victim)
         after = load(url)
         report = {"before": before, "during": during, "after": after, **pages(url)}
-        report |= {"alike": alike(url), "release": replaced(url, routing)}
+        report |= {"release": replaced(url, "prefix"), "alike": alike(url)}
         print(json.dumps(report))
     finally:
         serve.shutdown()
@@ -147,4 +148,4 @@ def main(model: str, port: int, routing: str) -> None:
 
 
 if __name__ == "__main__":
-    main(str(Path(sys.argv[1])), int(sys.argv[2]), sys.argv[3])
+    main(str(Path(sys.argv[1])), int(sys.argv[2]))

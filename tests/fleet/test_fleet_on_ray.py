@@ -25,8 +25,8 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=["least_loaded", "prefix"])
-def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("fleet")
     model = write_tiny_model(folder / "tiny", "llama")
     with socket.socket() as free:
@@ -39,13 +39,11 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         "RAY_AUTH_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    done = subprocess.run(
-        [*command, request.param], capture_output=True, text=True, timeout=300, env=environ
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ)
     assert done.returncode == 0, done.stderr[-4000:]
     # Ray itself may print to the output, too.
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("{"))
-    return json.loads(line) | {"routing": request.param}
+    return json.loads(line)
 
 
 def test_no_request_is_lost_when_a_replica_is_killed(report: Any) -> None:
@@ -55,7 +53,7 @@ def test_no_request_is_lost_when_a_replica_is_killed(report: Any) -> None:
     whole = [answer for number, answer in enumerate(answers) if number % 4 != 3]
     assert not any(answer["cut"] for answer in whole)
     touched = [each for each in answers if each["attempts"] > 1 or each["cut"]]
-    assert touched or report["routing"] == "prefix", "it was killed with nothing to do"
+    assert touched, "the replica was killed with nothing to do"
 
 
 def test_the_fleet_recovers(report: Any) -> None:
@@ -63,7 +61,6 @@ def test_the_fleet_recovers(report: Any) -> None:
         assert all(answer["status"] == 200 for answer in report[phase]["answers"])
     # Of one run, and far below what it varies by: a fleet that stays at half its size tells.
     before, after = (report[phase]["calls_a_second"] for phase in ("before", "after"))
-    print(f"calls a second before {before:.2f}, after {after:.2f}")
     assert after > before / 2
     assert report["ping"] == 200
 
@@ -76,8 +73,7 @@ def test_a_new_release_loses_no_request(report: Any) -> None:
 
 
 def test_by_prefix_a_prompt_comes_back_to_its_cache(report: Any) -> None:
-    assert sum(report["alike"]) == 7
-    assert report["routing"] != "prefix" or max(report["alike"]) == 7
+    assert sorted(report["alike"]) == [0, 7]
 
 
 def test_one_metrics_page_counts_for_both_replicas(report: Any) -> None:
