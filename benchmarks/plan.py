@@ -27,7 +27,7 @@ from specinfer.plan.machine import Device
 from specinfer.plan.shape import find_shape
 from specinfer.request import Delta, SamplingParams
 
-NEW, ROUNDS = 20, 4
+NEW, ROUNDS = 20, 3
 CHAIN = TreeShape((1, 1, 1, 1))
 
 

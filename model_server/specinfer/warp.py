@@ -19,8 +19,7 @@ def warp(rows: Tensor, params: SamplingParams) -> Tensor:
     """
     if params.greedy:
         return torch.zeros_like(rows).scatter_(1, rows.argmax(1, keepdim=True), 1.0)
-    if params.temperature != 1:
-        rows = rows / params.temperature
+    rows = rows / params.temperature
     if 0 < params.top_k < rows.shape[1]:
         rows = _keep_top_k(rows, params.top_k)
     laws = rows.softmax(1)

@@ -9,21 +9,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch.nn.functional import linear
 
 from specinfer.config import DType
 from specinfer.lean import load_llm
 from specinfer.llm import CausalLM
-from specinfer.plan.cost import Quantization
+from specinfer.plan.cost import QUANTIZED, Quantization
 from specinfer.plan.machine import USABLE, Device, Machine
 from specinfer.tree_attention import Segment, plan
 
-SIDE, MATRICES = 1024, 56  # 117 MB in bfloat16: no cache holds them
-ROWS, MULTIPLIED = 128, 8
 RUNS = 5  # of which the best counts: noise only ever adds
-SMALL = 64
-LARGE, LAYERS = 1024, 12  # 88 MB in int8
-INT8_ROWS = 32
+SMALL, FEW = 64, 2
+LARGE, LAYERS = 1024, 12  # 88 M weights: no cache holds them
+ROWS = 64  # bound by arithmetic
 
 
 def this_machine(
@@ -31,40 +28,22 @@ def this_machine(
     clock: Callable[[], float] = time.perf_counter,
     quantization: Quantization = "none",
 ) -> Machine:
-    """Measure the CPU for a few seconds, in int8 by passes: the engine runs those whole."""
-    small, many_layers = (_Timed.of(SMALL, layers, quantization, dtype) for layers in (2, 12))
-    layer_s = max(0.0, many_layers.best(1, clock) - small.best(1, clock)) / 10
-    bandwidth, flops = (
-        _int8_speeds(layer_s, clock) if quantization == "int8" else _speeds(dtype, clock)
+    """Measure the CPU for a few seconds, by passes as the engine runs them."""
+    few, many, large = (
+        _Timed.of(hidden, layers, quantization, dtype)
+        for hidden, layers in ((SMALL, FEW), (SMALL, LAYERS), (LARGE, LAYERS))
     )
+    layer_s = max(0.0, many.best(1, clock) - few.best(1, clock)) / (LAYERS - FEW)
+    one, rows = (large.best(rows, clock) - LAYERS * layer_s for rows in (1, ROWS))
+    width = QUANTIZED.get(quantization, dtype.itemsize)
     device = Device(
         name=f"CPU, {torch.get_num_threads()} threads",
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * USABLE,
-        bandwidth=bandwidth,
-        flops=flops,
+        bandwidth=large.weights * width / one,
+        flops=2 * ROWS * large.weights / rows,
         layer_s=layer_s,
     )
     return Machine(name="this machine", device=device, devices=1, usd=None, ec2_usd=None)
-
-
-def _speeds(dtype: torch.dtype, clock: Callable[[], float]) -> tuple[float, float]:
-    """Return bytes and operations a second of products with one row and with many."""
-    weights = [torch.ones(SIDE, SIDE, dtype=dtype) for _ in range(MATRICES)]
-    one, many = torch.ones(1, SIDE, dtype=dtype), torch.ones(ROWS, SIDE, dtype=dtype)
-    streamed = MATRICES * SIDE * SIDE * dtype.itemsize
-    bandwidth = streamed / _best(lambda: [linear(one, weight) for weight in weights], clock)
-    work = 2 * ROWS * SIDE * SIDE * MULTIPLIED
-    flops = work / _best(lambda: [linear(many, weight) for weight in weights[:MULTIPLIED]], clock)
-    return bandwidth, flops
-
-
-def _int8_speeds(layer_s: float, clock: Callable[[], float]) -> tuple[float, float]:
-    """Return the same of passes over a model that no cache holds."""
-    large = _Timed.of(LARGE, LAYERS, "int8", torch.float32)
-    fixed = LAYERS * layer_s
-    bandwidth = large.weights / (large.best(1, clock) - fixed)
-    flops = 2 * INT8_ROWS * large.weights / (large.best(INT8_ROWS, clock) - fixed)
-    return bandwidth, flops
 
 
 def _best(call: Callable[[], object], clock: Callable[[], float]) -> float:
