@@ -32,6 +32,7 @@ from specinfer.tree_attention import ForwardPlan
 
 PROMPTS = Path(__file__).parent / "prompts"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+STRIDE = 37  # answers' lengths follow each other in steps of so many tokens, round and round
 UNEVEN = 0.8  # share of the batch below which a window ends: no more prompts to fill it with
 
 
@@ -132,10 +133,13 @@ HEAD = "prompts    batch    T  plain/s   tree/s   ratio tok/pass/B plain-over tr
 def requests(
     tokenizer: Tokenizer, prompts: list[str], temperature: float, args: argparse.Namespace
 ) -> Iterator[Request]:
+    """Ask for answers of many lengths: of equal ones, begun together, plain decoding would read
+    whole batches of prompts at once, at two thirds of what they cost one by one."""
     for number, prompt in enumerate(prompts):
+        tokens = args.tokens // 2 + number * STRIDE % args.tokens
         yield Request(
             prompt=tuple(tokenizer.encode_chat([{"role": "user", "content": prompt}])),
-            params=SamplingParams(max_new_tokens=args.tokens, temperature=temperature),
+            params=SamplingParams(max_new_tokens=tokens, temperature=temperature),
             sink=_ignore,
             choices=SeededChoices(number),
             text=TextStream(tokenizer.decode),
@@ -176,7 +180,7 @@ def measure(
                 prefill_rows=config.prefill_rows,
                 queue_limit=len(prompts),
                 tree_rows=config.most_nodes,
-                drawn=bool(config.ssms),
+                drawn=config.drafts_decide,
             ),
             watch,
             requests(tokenizer, prompts, temperature, args),
@@ -233,7 +237,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["code", "chat"], help="joined by +: both")
     parser.add_argument("--batch", type=int, nargs="+", default=[1])
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0])
-    parser.add_argument("--tokens", type=int, default=64, help="most tokens an answer")
+    parser.add_argument("--tokens", type=int, default=64, help="of an answer, on average")
     parser.add_argument("--seconds", type=float, default=30.0, help="for each engine and row")
     parser.add_argument(
         "--clock",

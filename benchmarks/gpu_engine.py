@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 import specinfer.speculate
 from specinfer.draft.expansion import Expansion
-from specinfer.draft.patience import Patience
 from specinfer.draft.planner import Planner, cut_short
 from specinfer.draft.pool import Pool
 from specinfer.draft.ranks import Profile
@@ -59,13 +58,6 @@ class Replayed(Speculator):
         return Outcome(path, tokens)
 
 
-class Insistence(Patience):
-    """Asks for a draft in every step, whatever became of the last."""
-
-    def may_ask(self, request: Request) -> bool:
-        return True
-
-
 @dataclass(slots=True)
 class Parts:
     """Seconds by part of a step; the device is waited for at both ends of each."""
@@ -101,7 +93,6 @@ class Bench:
         cache = self._cache(self.llm, batch, room, graphs)
         drafters = [self._expansion(batch, room, graphs)] if trees else []
         pool = Pool(drafters)
-        pool._patience = Insistence()
         speculator = Replayed(self.llm, cache, pool, "auto")
         nodes = self.rig.tree.nodes if trees else 0
         return Scheduler(

@@ -82,7 +82,7 @@ def measure(config: EngineConfig, watch: Stopwatch, batch: int, temperature: flo
         prefill_rows=config.prefill_rows,
         queue_limit=batch,
         tree_rows=config.most_nodes,
-        drawn=bool(config.ssms),
+        drawn=config.drafts_decide,
     )
     lines = (PROMPTS / "chat.jsonl").read_text().splitlines()
     texts = [json.loads(line)["prompt"] for line in lines]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from specinfer.config import EngineConfig
 from specinfer.cost_model import ROWS, CostModel, FlatCost
-from specinfer.draft.drafter import Drafter
 from specinfer.draft.expansion import Expansion
 from specinfer.draft.forced import Forced
 from specinfer.draft.lookup import PromptLookup
@@ -32,16 +31,15 @@ def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Specu
     cache = llm.new_cache(tokens=config.cache_tokens, page_size=config.page_size)
     _capture(config, llm, cache, config.most_nodes)
     cost = measured(llm, cache) if config.adaptive and config.speculates else None
-    drafters: list[Drafter] = [
-        _expansion(config, folder, llm, tokenizer, cost) for folder in config.ssms
-    ]
-    if config.lookup:
-        drafters.append(PromptLookup(depth=config.lookup_depth, nodes=config.lookup_nodes))
-        # Beside an SSM's draws, drafts learnt from traffic would change what a seed answers.
-        seeded = not config.ssms
-        drafters.append(NGram(depth=config.lookup_depth, nodes=config.lookup_nodes, seeded=seeded))
-        drafters.append(Forced(nodes=config.lookup_nodes))
-    return Speculator(llm, cache, Pool(drafters, cost), config.verifier, cost)
+    pool = Pool(
+        [_expansion(config, folder, llm, tokenizer, cost) for folder in config.ssms],
+        [PromptLookup(), NGram(), Forced()] if config.lookup else [],
+        cost=cost,
+        nodes=config.lookup_nodes,
+        depth=config.lookup_depth,
+        steady=config.drafts_decide,
+    )
+    return Speculator(llm, cache, pool, config.verifier)
 
 
 def _expansion(

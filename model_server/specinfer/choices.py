@@ -7,8 +7,12 @@ serves is the code proved exact.
 
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+BLOCK = 256  # tokens summed before any is looked at
 
 
 class Choices(Protocol):
@@ -39,9 +43,31 @@ class SeededChoices:
 
         float64: a float32 running sum over 150k tokens is off by more than a rare token's mass.
         """
+        if law.device.type == "cpu":
+            return inverted(law.numpy(), self._uniform())
         rising = law.double().cumsum(0)  # where law is: of a GPU's only the token comes back
         point = rising[-1:] * self._uniform()
         return int(torch.searchsorted(rising, point, right=True).clamp(max=len(law) - 1))
 
     def _uniform(self) -> float:
         return float(torch.rand((), dtype=torch.float64, generator=self._generator))
+
+
+def inverted(law: NDArray[np.floating], uniform: float) -> int:
+    """Return where a law's distribution function passes a number in [0, 1), in two steps.
+
+    Sums of blocks, then a running sum within one: a third of the time of one over all.
+    """
+    whole = len(law) // BLOCK * BLOCK
+    sums = law[:whole].reshape(-1, BLOCK).sum(1, dtype=np.float64)
+    rising = np.append(sums, law[whole:].sum(dtype=np.float64)).cumsum()
+    point = rising[-1] * uniform
+    block = _passed(rising, point)
+    inside = law[block * BLOCK : (block + 1) * BLOCK].cumsum(dtype=np.float64)
+    return block * BLOCK + _passed(inside, point - (rising[block - 1] if block else 0.0))
+
+
+def _passed(rising: NDArray[np.float64], point: float) -> int:
+    """Return the first place beyond a point; rounding may leave none, then the last that rose."""
+    place = int(rising.searchsorted(point, side="right"))
+    return place if place < len(rising) else int(rising.searchsorted(rising[-1]))

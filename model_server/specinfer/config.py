@@ -147,6 +147,11 @@ class EngineConfig:
             raise ConfigError("offload: an LLM is either off-loaded or shared by several ranks")
 
     @property
+    def drafts_decide(self) -> bool:
+        """Whether a seed's answer depends on what is drafted for it, not on the seed alone."""
+        return self.speculates and (bool(self.ssms) or self.verifier not in ("auto", "naive"))
+
+    @property
     def speculates(self) -> bool:
         return self.lookup or bool(self.ssms)
 

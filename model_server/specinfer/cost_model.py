@@ -1,31 +1,28 @@
-"""What a forward pass costs by requests and rows: measured at start-up, corrected by every step.
+"""What a step costs by requests and rows: passes measured at start-up, corrected by every step.
 
-A pass over one sequence's rows is timed before anything is served.  What that leaves out (many
-sequences, their contexts, how unevenly rows are spread, a busy machine) is learnt from the passes
-themselves: a common pace that follows quickly, and for each size of batch and number of extra
-rows a slow correction that fades when nothing confirms it.
+A pass over one sequence's rows is timed before anything is served.  What that leaves out (the rest
+of a step, many sequences, their contexts, how unevenly rows are spread, a busy machine) is learnt
+from the steps themselves: a common pace that follows quickly, and for each size of batch and number
+of extra rows a slow correction that fades when nothing confirms it.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-
-Rows = NDArray[np.int64]
-Costs = NDArray[np.float64]
+from itertools import accumulate
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 RUNS = 4  # a point, of which the best counts: noise only ever adds
-PACE = 0.2  # weight of a new pass in the common pace
-OUTLIER = 1.5  # a pass further off than this factor is counted as just so far
-STEADY = 24.0  # passes that a correction remembers
-FADE = 0.995  # what a correction keeps of its evidence at each pass
-PROVEN = 3.0  # evidence without which a plain pass is made: about one in sixty
-PRIOR = 1.0  # passes' worth of belief that a correction is that of its neighbours
+PACE = 0.2  # weight of a new step in the common pace
+OUTLIER = 1.5  # a step further off than this factor is counted as just so far
+STEADY = 24.0  # steps that a correction remembers
+FADE = 0.995  # what a correction keeps of its evidence at each step
+PROVEN = 3.0  # evidence without which a plain step is made: about one in sixty
+PRIOR = 1.0  # steps' worth of belief that a correction is that of its neighbours
 SIZES = 10  # extra rows are told apart by log2 of one more than their number, up to this
-FAR = 64  # times the last measured point, from where on a line is no longer drawn out
+MOST = 64  # extra rows that are weighed
+FRESH = 16  # steps for which weighed costs are kept: making them takes 0.1 ms
 
 
 @dataclass(slots=True)
@@ -44,16 +41,16 @@ Cells = dict[int, _Correction]  # by log2 of one more than the rows beside the r
 
 
 class CostModel:
-    """Milliseconds of a pass; requests' roots count as rows."""
+    """Milliseconds of a step; requests' roots count as rows."""
 
     def __init__(self, costs: Sequence[float], rows: Sequence[int] = ROWS) -> None:
         """Start from one cost a point; more rows never cost less, whatever noise says."""
-        rising = np.maximum.accumulate(np.asarray(costs, dtype=float))
-        slope = (rising[-1] - rising[-2]) / (rows[-1] - rows[-2])
-        self._rows = np.array([*rows, rows[-1] * FAR], dtype=float)
-        self._costs = np.append(rising, rising[-1] + slope * rows[-1] * (FAR - 1))
-        self._pace = 0.0  # log of observed / measured at start-up, all passes alike
+        self._rows = list(rows)
+        self._costs = [max(costs[: place + 1]) for place in range(len(costs))]
+        self._pace = 0.0  # log of observed / measured at start-up, all steps alike
         self._cells: dict[int, Cells] = {}  # by log2 of the requests
+        self._weighed: dict[tuple[int, int], tuple[int, list[float]]] = {}
+        self._steps = 0
 
     @classmethod
     def measured(cls, measure: Callable[[int], float], rows: Sequence[int] = ROWS) -> "CostModel":
@@ -62,18 +59,22 @@ class CostModel:
         return cls([min(runs) for runs in zip(*rounds, strict=True)], rows)
 
     def cost(self, requests: int, rows: int) -> float:
-        """Return the milliseconds of a pass over rows, a root for each request among them."""
-        return float(self.costs(requests, np.array([rows]))[0])
+        """Return the milliseconds of a step of so many rows, a root for each request among them."""
+        return self._corrected(requests, rows, self._believed(requests))
 
-    def costs(self, requests: int, rows: Rows) -> Costs:
-        """Return the milliseconds of a pass over each number of rows."""
-        cells = self._cells.get(_size(requests), {})
-        learnt = np.interp(_extra(requests, rows), range(SIZES + 1), _believed(cells))
-        costs: Costs = np.interp(rows, self._rows, self._costs) * np.exp(learnt + self._pace)
-        return np.maximum.accumulate(costs)
+    def costs(self, requests: int, rows: int) -> list[float]:
+        """Return the milliseconds with 0 … MOST rows more, never falling, as of lately."""
+        made, known = self._weighed.get((requests, rows), (-FRESH, []))
+        if self._steps - made >= FRESH:
+            believed = self._believed(requests)
+            each = (self._corrected(requests, rows + more, believed) for more in range(MOST + 1))
+            known = list(accumulate(each, max))
+            if rows == requests:  # one with prompts is hardly met again
+                self._weighed[requests, rows] = self._steps, known
+        return known
 
     def knows_plain(self, requests: int) -> bool:
-        """Tell whether a pass over the roots alone has been seen lately at this batch size.
+        """Tell whether a step over the roots alone has been seen lately at this batch size.
 
         Only then is there something to compare a tree's cost with.
         """
@@ -81,18 +82,41 @@ class CostModel:
         return cell is not None and cell.weight >= PROVEN
 
     def observe(self, requests: int, rows: int, milliseconds: float) -> None:
-        """Learn from a pass whose rows were roots and the trees below them, no prompts."""
+        """Learn from a step whose rows were roots and the trees below them, no prompts."""
         off = _off(milliseconds, self.cost(requests, rows))
         cells = self._cells.setdefault(_size(requests), {})
         for correction in cells.values():
             correction.weight *= FADE
-        extra = min(SIZES, round(float(_extra(requests, np.array(rows)))))
+        extra = min(SIZES, round(_extra(requests, rows)))
         cells.setdefault(extra, _Correction()).add(off)
         self._pace += PACE * off
+        self._steps += 1
+
+    def _corrected(self, requests: int, rows: int, believed: Sequence[float]) -> float:
+        """Draw a line between the points around, or on through the last two, and correct it."""
+        points, costs = self._rows, self._costs
+        right = min(max(1, bisect_left(points, rows)), len(points) - 1)
+        left = right - 1
+        slope = (costs[right] - costs[left]) / (points[right] - points[left])
+        line = costs[left] + slope * (max(rows, points[0]) - points[left])
+        extra = _extra(requests, rows)
+        below = int(extra)
+        low, high = believed[below], believed[below + 1]
+        return line * math.exp(low + (extra - below) * (high - low) + self._pace)
+
+    def _believed(self, requests: int) -> list[float]:
+        """Return each cell's mean, drawn towards that of its batch size as it lacks proof."""
+        cells = self._cells.get(_size(requests), {})
+        total = sum(cell.weight for cell in cells.values()) + PRIOR
+        base = sum(cell.weight * cell.mean for cell in cells.values()) / total
+        believed = [base] * (SIZES + 2)
+        for extra, cell in cells.items():
+            believed[extra] = (cell.weight * cell.mean + PRIOR * base) / (cell.weight + PRIOR)
+        return believed
 
 
 class FlatCost(CostModel):
-    """The cost of a pass that reads its weights from afar, which hides what its rows cost.
+    """The cost of a step that reads its weights from afar, which hides what its rows cost.
 
     Told apart by rows, such passes differ by noise alone: seconds of it, on a busy machine.
     """
@@ -101,32 +125,24 @@ class FlatCost(CostModel):
         super().__init__([milliseconds, milliseconds], (1, 64))
 
     def knows_plain(self, requests: int) -> bool:
-        """Tell that plain passes need not be made: they cost what all others do."""
+        """Tell that plain steps need not be made: they cost what all others do."""
         return True
 
     def observe(self, requests: int, rows: int, milliseconds: float) -> None:
         """Learn the common pace."""
         self._pace += PACE * _off(milliseconds, self.cost(requests, rows))
+        self._steps += 1
 
 
 def _off(found: float, expected: float) -> float:
-    """Return how far a pass was off, as a logarithm."""
+    """Return how far a step was off, as a logarithm."""
     limit = math.log(OUTLIER)
     return max(-limit, min(limit, math.log(found / expected)))
-
-
-def _believed(cells: Cells) -> list[float]:
-    """Return each cell's mean, drawn towards that of its batch size as far as it lacks proof."""
-    total = sum(cell.weight for cell in cells.values())
-    base = sum(cell.weight * cell.mean for cell in cells.values()) / (total + PRIOR)
-    known = [cells.get(extra) or _Correction() for extra in range(SIZES + 1)]
-    return [(cell.weight * cell.mean + PRIOR * base) / (cell.weight + PRIOR) for cell in known]
 
 
 def _size(requests: int) -> int:
     return round(math.log2(requests))
 
 
-def _extra(requests: int, rows: Rows) -> Costs:
-    extra: Costs = np.log2(1 + np.maximum(0, rows - requests))
-    return extra
+def _extra(requests: int, rows: int) -> float:
+    return min(float(SIZES), math.log2(1 + max(0, rows - requests)))

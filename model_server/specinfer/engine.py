@@ -62,7 +62,7 @@ class Engine(Intake):
             prefill_rows=config.prefill_rows,
             queue_limit=config.queue_limit,
             tree_rows=config.most_nodes,
-            drawn=bool(config.ssms),
+            drawn=config.drafts_decide,
         )
         self._work = threading.Condition()
         self._closing = False

@@ -88,6 +88,7 @@ class Scheduler:
         spent = (time.perf_counter() - started) * 1e3
         for job, outcome in zip(jobs, outcomes, strict=True):
             self._deliver(job, outcome, spent)
+        self._speculator.learn(jobs, outcomes, (time.perf_counter() - started) * 1e3)
 
     def fail_all(self, message: str) -> None:
         """End every request with an error."""

@@ -7,6 +7,7 @@ the accepted paths in the cache.  Prompts that are still being read ride in the 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TypeGuard
 
 import torch
@@ -14,12 +15,10 @@ from torch import Tensor
 
 from specinfer.adjust import adjust_lazily, taken_as_they_are
 from specinfer.config import Verifier
-from specinfer.cost_model import CostModel
 from specinfer.draft.pool import Pool
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
 from specinfer.llm import CausalLM
 from specinfer.request import Request, TokenLogprob
-from specinfer.stopwatch import Stopwatch
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import Segment, chain, chain_and_tree, plan
 from specinfer.verify import Laws, best_of_each, follow_best, verify
@@ -65,11 +64,8 @@ class Speculator:
         cache: KVCache,
         pool: Pool,
         verifier: Verifier,
-        cost: CostModel | None = None,
     ) -> None:
-        """The cost model, if any, is kept true by every pass."""
         self.llm = llm
-        self._cost = cost
         self.cache = cache
         self.pool = pool
         self._verifier: Verifier = verifier
@@ -83,11 +79,8 @@ class Speculator:
         """Verify the jobs' trees, whose rows are reserved; None of a job's tokens may be lost."""
         requests = [job.request for job in jobs]
         with _Clock(requests, "verify_ms"):
-            watch = Stopwatch(self.llm.device)
             rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
-            watch.stop()
             outcomes = self._verified(jobs, rows)
-            self._learn_cost(jobs, watch)
         with _Clock(requests, "commit_ms"):
             self.cache.commit([_commit(j, o) for j, o in zip(jobs, outcomes, strict=True)])
             for job, outcome in zip(jobs, outcomes, strict=True):
@@ -95,14 +88,16 @@ class Speculator:
                     self.pool.observe(job.request, outcome.tokens)
         return outcomes
 
-    def _learn_cost(self, jobs: Sequence[Job], watch: Stopwatch) -> None:
-        if self._cost is not None and all(len(job.pending) == 1 for job in jobs):
-            rows = sum(job.rows for job in jobs)
-            self._cost.observe(len(jobs), rows, watch.milliseconds())
+    def learn(self, jobs: Sequence[Job], outcomes: Sequence[Outcome], milliseconds: float) -> None:
+        """Take in how long a whole step took, drafting and delivery included."""
+        if all(len(job.pending) == 1 for job in jobs):
+            emitted = sum(len(outcome.tokens) for outcome in outcomes)
+            self.pool.settle(len(jobs), sum(job.rows for job in jobs), milliseconds, emitted)
 
     def _verified(self, jobs: Sequence[Job], rows: Tensor) -> list[Outcome]:
         """Decide for each job by its rows of the LLM's logits, [R, V] in all."""
-        own = torch.split(rows, [len(job.tree) if job.tree else 0 for job in jobs])
+        ends = list(accumulate((len(job.tree) if job.tree else 0 for job in jobs), initial=0))
+        own = [rows[start:end] for start, end in pairwise(ends)] if len(jobs) > 1 else [rows]
         wanted = [_adjusted(job, part) for job, part in zip(jobs, own, strict=True)]
         best = best_of_each(
             [part for job, part in zip(jobs, wanted, strict=True) if _is_greedy(part, job)]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from specinfer.errors import ModelFolderError, ParameterError
 
@@ -19,6 +19,7 @@ class Tokenizer:
             self._inner: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
             raise ModelFolderError(f"{folder}: no usable tokenizer") from error
+        self._backend: Any = _plain_backend(self._inner)
         self.eos = frozenset(_end_ids(folder)) or frozenset(
             token for token in [self._inner.eos_token_id] if token is not None
         )
@@ -44,6 +45,9 @@ class Tokenizer:
         return ids
 
     def decode(self, tokens: Sequence[int]) -> str:
+        if self._backend is not None:
+            whole: str = self._backend.decode(list(tokens), skip_special_tokens=True)
+            return whole
         text: str = self._inner.decode(
             list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
@@ -63,6 +67,17 @@ class Tokenizer:
     def vocabulary(self) -> dict[str, int]:
         vocabulary: dict[str, int] = self._inner.get_vocab()
         return vocabulary
+
+
+def _plain_backend(inner: Any) -> Any:
+    """Return the tokenizer of the tokenizers library, if all that decodes: it takes half the time.
+
+    Decoding is done twice a token.
+    """
+    kind, plain = type(inner), PreTrainedTokenizerFast
+    if not isinstance(inner, plain) or (kind.decode, kind._decode) != (plain.decode, plain._decode):
+        return None
+    return inner.backend_tokenizer
 
 
 def _end_ids(folder: Path) -> set[int]:

@@ -109,7 +109,10 @@ def _depths(parents: Sequence[int]) -> list[int]:
 
 def _ancestors(segments: Sequence[Segment], rows: int) -> NDArray[np.int64]:
     """Return the bits of each row, [N, W]: bit j is set when it descends from, or is, row j."""
-    words = -(-max(len(segment) for segment in segments) // 64)
+    longest = max(map(len, segments))
+    if longest == 1:  # roots alone
+        return np.ones((rows, 1), dtype=np.int64)
+    words = -(-longest // 64)
     bits = np.zeros((rows, words * 64), dtype=bool)
     start = 0
     for segment in segments:

@@ -19,7 +19,8 @@ def warp(rows: Tensor, params: SamplingParams) -> Tensor:
     """
     if params.greedy:
         return torch.zeros_like(rows).scatter_(1, rows.argmax(1, keepdim=True), 1.0)
-    rows = rows / params.temperature
+    if params.temperature != 1:
+        rows = rows / params.temperature
     if 0 < params.top_k < rows.shape[1]:
         rows = _keep_top_k(rows, params.top_k)
     laws = rows.softmax(1)

@@ -1,16 +1,12 @@
 """What is worth verifying: measured costs against learnt chances."""
 
 import random
-from collections.abc import Sequence
 
 import pytest
 
 from specinfer.cost_model import CostModel, FlatCost
 from specinfer.draft.acceptance import PRIOR, Acceptance
-from specinfer.draft.budget import GAIN, pruned, worth_verifying
-from specinfer.draft.pool import Pool
-from specinfer.draft.upkeep import Upkeep
-from specinfer.request import Request
+from specinfer.draft.budget import GAIN, price, pruned, worth_verifying
 from specinfer.testing.toy import a_request
 from specinfer.token_tree import ROOT, TokenTree
 
@@ -27,23 +23,6 @@ FLAT = known(CostModel([10.0, 10.0, 10.0], (1, 8, 64)))
 STEEP = CostModel([10.0, 80.0, 640.0], (1, 8, 64))
 
 
-class Fixed:
-    """A drafter that always proposes the same two tokens."""
-
-    name = "fixed"
-    runs_model = False
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
-        self.asked += len(requests)
-        return [chain(2) for _ in requests]
-
-    def forget(self, request: Request) -> None:
-        """Keeps nothing."""
-
-
 def chain(length: int) -> TokenTree:
     tree, node = TokenTree.rooted_at(0), ROOT
     for token in range(1, length + 1):
@@ -52,16 +31,18 @@ def chain(length: int) -> TokenTree:
 
 
 def test_free_rows_are_all_taken() -> None:
-    assert worth_verifying([[1.0, 0.5, 0.25, 0.01]], 1, FLAT) == [{0, 1, 2, 3}]
+    kept, gain = worth_verifying([[1.0, 0.5, 0.25, 0.01]], 1, FLAT)
+    assert kept == [{0, 1, 2, 3}]
+    assert gain == pytest.approx(1.76)
 
 
 def test_rows_that_cost_a_step_each_are_not() -> None:
-    assert worth_verifying([[1.0, 0.9, 0.8]], 1, known(STEEP)) == [{0}]
+    assert worth_verifying([[1.0, 0.9, 0.8]], 1, known(STEEP)) == ([{0}], 1.0)
 
 
 def test_nodes_of_all_requests_compete() -> None:
     cost = known(CostModel([10.0, 12.0, 60.0], (1, 4, 8)))
-    kept = worth_verifying([[1.0, 0.9, 0.8], [1.0, 0.05, 0.01]], 2, cost)
+    kept, _ = worth_verifying([[1.0, 0.9, 0.8], [1.0, 0.05, 0.01]], 2, cost)
     assert kept == [{0, 1, 2}, {0}]
 
 
@@ -74,8 +55,19 @@ def test_the_choice_is_the_best_of_all_sizes() -> None:
         flat = sorted((c for own in chances for c in own[1:]), reverse=True)
         rates = [(2 + sum(flat[:n])) / cost.cost(2, 2 + n) for n in range(len(flat) + 1)]
         best = max(rates) if max(rates) >= GAIN * rates[0] else rates[0]
-        kept = worth_verifying(chances, 2, cost)
+        kept, _ = worth_verifying(chances, 2, cost)
         assert rates[sum(map(len, kept)) - 2] == pytest.approx(best)
+
+
+def test_what_is_kept_fetches_the_price_on_average() -> None:
+    rng = random.Random(1)
+    for _ in range(100):
+        cost = known(CostModel(sorted(rng.uniform(5, 30) for _ in range(4)), (1, 4, 16, 64)))
+        chances = [[1.0, *sorted((rng.random() for _ in range(6)), reverse=True)] for _ in "ab"]
+        kept, _ = worth_verifying(chances, 2, cost)
+        pairs = zip(chances, kept, strict=True)
+        stand = [own[node] for own, nodes in pairs for node in nodes if node != ROOT]
+        assert not stand or sum(stand) / len(stand) >= price(2, 2, cost)
 
 
 def test_pruning_keeps_paths_and_their_draws() -> None:
@@ -110,6 +102,29 @@ def test_a_request_that_does_worse_than_the_rest_is_told_apart() -> None:
     )
 
 
+def test_a_request_that_ceases_to_do_well_is_found_out() -> None:
+    learnt, copying = Acceptance(), a_request([1])
+    for _ in range(400):
+        learnt.observe(a_request([2]), chain(1), [9])
+        learnt.observe(copying, chain(1), [1, 2])
+    assert learnt.chances(copying, chain(1))[1] > 0.6
+    steps = 0
+    while learnt.chances(copying, chain(1))[1] > 0.3:
+        learnt.observe(copying, chain(1), [9])
+        steps += 1
+    assert steps < 50
+
+
+def test_a_guess_that_was_not_drafted_had_its_trial() -> None:
+    learnt, request = Acceptance(), a_request([1])
+    tree = chain(1)
+    for _ in range(200):
+        learnt.observe(request, tree, [5], [((0, 0), 1), ((1, 7), 5)])
+    assert learnt.rate(0, 0) < 0.1
+    assert learnt.rate(1, 7) > 0.9
+    assert learnt._keys[0, 0].trials == 200, "what was drafted counts once"
+
+
 def test_nodes_whose_parent_fell_teach_nothing() -> None:
     learnt, request = Acceptance(), a_request([1])
     learnt.observe(request, chain(3), [9])
@@ -122,71 +137,18 @@ def test_a_node_behind_the_last_token_has_had_no_trial() -> None:
     assert learnt._keys[0, 0].trials == learnt._keys[0, 0].successes == 2
 
 
-def test_a_pool_learns_from_drafts_that_it_did_not_verify() -> None:
-    """A node fed back as failed because it was cut away kept its estimate low for ever."""
-    pool, request = Pool([Fixed()], known(STEEP)), a_request([0])
-    for _ in range(50):
-        (tree,) = pool.propose([request], 1)
-        pool.observe(request, [1, 2])
-    assert len(tree) == 1, "rows are too dear"
-    assert pool._acceptance.chances(request, chain(2))[2] > 0.8
-
-
-def test_whose_drafts_are_never_kept_is_asked_less() -> None:
-    drafter = Fixed()
-    pool, request = Pool([drafter], known(STEEP)), a_request([0])
-    for _ in range(40):
-        pool.propose([request], 1)
-        pool.observe(request, [9])
-    assert drafter.asked == 11
-    pool.forget(request)
-    pool.propose([request], 1)
-    assert drafter.asked == 12
-
-
-def test_a_tree_pays_for_its_drafting() -> None:
-    """Drafts that gained a tenth of a batch's tokens and took a tenth of its time were kept."""
-    chances = [[1.0, 0.3], [1.0, 0.3]]
-    assert worth_verifying(chances, 2, FLAT) == [{0, 1}, {0, 1}]
-    assert worth_verifying(chances, 2, FLAT, upkeep=1.0) == [{0, 1}, {0, 1}]
-    assert worth_verifying(chances, 2, FLAT, upkeep=3.0) == [{0}, {0}]
-
-
-def test_drafters_too_slow_for_what_they_gain_are_asked_less() -> None:
-    clock = iter(range(10_000))  # every look at it is a second later
-    drafter = Fixed()
-    pool, request = Pool([drafter], FLAT, Upkeep(lambda: next(clock))), a_request([0])
-    trees = []
-    for _ in range(40):
-        trees += pool.propose([request], 1)
-        pool.observe(request, [1, 2, 3])
-    assert {len(tree) for tree in trees[1:]} == {1}
-    assert drafter.asked < 15
-
-
-def test_passes_of_a_model_are_no_upkeep() -> None:
-    """A planner has weighed them already."""
-    times = iter([0.0, 1.0, 9.0, 10.0])
-    upkeep, drafter = Upkeep(lambda: next(times)), Fixed()
-    drafter.runs_model = True
-    upkeep.begin()
-    upkeep.propose(drafter, [a_request([0])])
-    upkeep.end(1)
-    assert upkeep.cost(3) == pytest.approx(3 * 2e3)
-
-
-def test_one_disturbance_moves_upkeep_little() -> None:
-    times = iter([0.0, 0.001] * 50 + [0.0, 5.0])
-    upkeep = Upkeep(lambda: next(times))
-    for _ in range(51):
-        upkeep.begin()
-        upkeep.end(1)
-    assert upkeep.cost(1) < 1.2
-
-
 def test_costs_are_lines_between_points_and_never_fall() -> None:
     cost = CostModel([10.0, 8.0, 30.0], (1, 4, 8))
     assert [cost.cost(1, n) for n in (1, 2, 4, 6, 8, 12)] == pytest.approx([10, 10, 10, 20, 30, 50])
+
+
+def test_costs_of_more_rows_are_kept_for_a_while() -> None:
+    cost = CostModel([10.0, 17.0], (1, 8))
+    assert cost.costs(1, 1)[:3] == pytest.approx([10, 11, 12])
+    for _ in range(100):
+        cost.observe(1, 1, 20.0)
+    assert cost.costs(1, 1)[:3] == pytest.approx([cost.cost(1, n) for n in (1, 2, 3)], rel=0.1)
+    assert cost.costs(1, 1)[0] == pytest.approx(20, rel=0.1)
 
 
 def test_costs_follow_the_machine() -> None:
@@ -217,11 +179,11 @@ def test_one_disturbed_pass_changes_little() -> None:
 def test_no_tree_is_chosen_before_plain_passes_have_been_seen() -> None:
     """Without them a tree's cost was compared with a guess, and trees went on for ever."""
     cost = CostModel([10.0, 10.0], (1, 64))
-    assert worth_verifying([[1.0, 0.9]], 1, cost) == [{0}]
-    assert worth_verifying([[1.0, 0.9]], 1, known(cost)) == [{0, 1}]
+    assert worth_verifying([[1.0, 0.9]], 1, cost)[0] == [{0}]
+    assert worth_verifying([[1.0, 0.9]], 1, known(cost))[0] == [{0, 1}]
     for _ in range(500):
         cost.observe(1, 2, 10.0)
-    assert worth_verifying([[1.0, 0.9]], 1, cost) == [{0}], "it is looked at again in time"
+    assert worth_verifying([[1.0, 0.9]], 1, cost)[0] == [{0}], "it is looked at again in time"
 
 
 def test_a_pass_that_reads_its_weights_costs_the_same_for_any_rows() -> None:
@@ -231,7 +193,7 @@ def test_a_pass_that_reads_its_weights_costs_the_same_for_any_rows() -> None:
     for rows in (1, 40, 1, 40):
         cost.observe(1, rows, 3000.0 if rows > 1 else 1000.0)
     assert cost.cost(1, 1) == cost.cost(1, 40) == cost.cost(4, 200) > 1000.0
-    assert worth_verifying([[1.0, 0.5, 0.05, 0.01]], 1, cost) == [{0, 1, 2, 3}]
+    assert worth_verifying([[1.0, 0.5, 0.05, 0.01]], 1, cost)[0] == [{0, 1, 2, 3}]
 
 
 def test_disturbances_at_start_up_do_not_hit_one_point_alone() -> None:

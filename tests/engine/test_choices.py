@@ -1,9 +1,10 @@
 """Random decisions: seeded, fair, never the impossible."""
 
+import numpy as np
 import pytest
 import torch
 
-from specinfer.choices import SeededChoices
+from specinfer.choices import SeededChoices, inverted
 from specinfer.testing.law import exact_law
 
 
@@ -31,6 +32,19 @@ def test_draws_follow_the_law() -> None:
         counts[choices.draw(law)] += 1
     expected = 20_000 * law
     assert bool(((counts - expected).abs() <= 5 * expected.sqrt()).all())
+
+
+@pytest.mark.parametrize("size", [1, 3, 256, 300, 1000])
+def test_a_draw_in_two_steps_is_that_of_one_running_sum(size) -> None:
+    rng = np.random.default_rng(size)
+    law = rng.random(size).astype(np.float32) * (rng.random(size) < 0.3)
+    law[rng.integers(size)] += 0.1
+    rising = law.astype(np.float64).cumsum()
+    middles = (rising + np.append(0.0, rising[:-1])) / 2 / rising[-1]
+    for token in np.flatnonzero(law):
+        assert inverted(law, middles[token]) == token
+    assert law[inverted(law, 0.0)] > 0
+    assert law[inverted(law, np.nextafter(1.0, 0.0))] > 0
 
 
 def test_exact_law_of_a_small_program() -> None:

@@ -17,24 +17,20 @@ from specinfer.adjust import adjust, adjust_lazily
 from specinfer.choices import Choices
 from specinfer.config import TreeShape
 from specinfer.draft.children import draw_children
-from specinfer.draft.drafter import Drafter
-from specinfer.draft.expansion import Expansion
 from specinfer.draft.forced import Forced, within_grammar
 from specinfer.draft.lookup import PromptLookup
 from specinfer.draft.merge import merge
-from specinfer.draft.planner import Planner, cut_short
 from specinfer.draft.pool import Pool
-from specinfer.draft.ranks import Profile
+from specinfer.draft.shape import Shape
 from specinfer.grammar.constraint import Constraint
 from specinfer.llm import CausalLM
 from specinfer.request import Request
 from specinfer.sampling import SamplingParams
-from specinfer.scheduler import Scheduler
-from specinfer.speculate import Speculator
+from specinfer.ssm import SSM
 from specinfer.testing.automaton import Automaton
 from specinfer.testing.law import exact_law
+from specinfer.testing.step import answered, expansion
 from specinfer.testing.toy import TableModel, a_request, table_model, write_tiny_model
-from specinfer.text import TextStream
 from specinfer.token_tree import TokenTree
 from specinfer.verify import draws_with_replacement, verify
 from specinfer.warp import warp
@@ -163,34 +159,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [write_tiny_model(base / str(i), "llama", seed=i, vocab=VOCAB) for i in range(2)]
 
 
-def answer(
-    llm: CausalLM, drafters: list[Drafter], params: SamplingParams, choices: Choices
-) -> Ending:
-    """Run one request to its end."""
-    cache = llm.new_cache(tokens=64, page_size=4)
-    speculator = Speculator(llm, cache, Pool(drafters), "auto")
-    scheduler = Scheduler(
-        speculator, max_batch=1, prefill_rows=64, queue_limit=1, tree_rows=24, drawn=True
-    )
-    request = Request(
-        prompt=PROMPT,
-        params=params,
-        sink=lambda delta: None,
-        choices=choices,
-        text=TextStream(lambda ids: ""),
-        eos=frozenset({END}),
-        limit=64,
-        constraint=Constraint(Automaton(VOCAB, ENDING, "BD", END)),
-    )
-    scheduler.add(request)
-    while scheduler.busy:
-        scheduler.step()
-    assert cache.used == 0
-    ended_by_token = request.finish_reason == "eos" and not request.complete
-    assert request.tally.emitted == request.emitted + ended_by_token
-    return tuple(request.tokens[len(PROMPT) :]), request.finish_reason
-
-
 def plain_law(folder: Path, params: SamplingParams) -> dict[Ending, float]:
     """Return the law of decoding token by token, each row masked by the grammar."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -225,20 +193,19 @@ def test_the_engines_own_step_keeps_it_too(folders, widths, ssms, lookup) -> Non
     llm, *pool = (CausalLM.load(f, "float32", torch.device("cpu")) for f in folders[: 1 + ssms])
 
     def program(choices: Choices) -> Ending:
-        drafters: list[Drafter] = [
-            Expansion(
-                ssm,
-                ssm.new_cache(tokens=64, page_size=4),
-                Planner(cut_short(TreeShape(widths)), Profile()),
-                vocab=VOCAB,
-                prefill_rows=64,
-                replacement=False,
-            )
-            for ssm in pool
+        shape = Shape.of(TreeShape(widths))
+        drafters = [
+            expansion(SSM(ssm, None), shape, vocab=VOCAB, replacement=False) for ssm in pool
         ]
-        if lookup:
-            drafters += [PromptLookup(depth=len(widths), nodes=4), Forced(nodes=4)]
-        return answer(llm, drafters, params, choices)
+        guessers = [PromptLookup(), Forced()] if lookup else []
+        drafting = Pool(drafters, guessers, nodes=4, depth=len(widths))
+        grammar = Constraint(Automaton(VOCAB, ENDING, "BD", END))
+        request = answered(
+            llm, drafting, PROMPT, params, choices, constraint=grammar, eos=frozenset({END})
+        )
+        ended_by_token = request.finish_reason == "eos" and not request.complete
+        assert request.tally.emitted == request.emitted + ended_by_token
+        return tuple(request.tokens[len(PROMPT) :]), request.finish_reason
 
     got, want = exact_law(program), plain_law(folders[0], params)
     for ending in got.keys() | want.keys():

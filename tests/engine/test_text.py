@@ -3,8 +3,12 @@
 import random
 
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
 
 from specinfer.text import TextStream
+from specinfer.tokenizer import Tokenizer, _plain_backend
 
 BYTES = [*"日本語 🙂 done. naïve café".encode()]
 
@@ -84,3 +88,21 @@ def _first_complete(text: str, stop: str) -> tuple[int, int]:
     """Return where stop is first complete, and where it began: the stream sees the former."""
     start = text.index(stop)
     return start + len(stop), start
+
+
+def test_a_tokenizer_decodes_as_transformers_does(tiny) -> None:
+    tokenizer = Tokenizer(tiny["llama"])
+    assert tokenizer._backend is not None
+    tokens = list(range(40))
+    expected = tokenizer._inner.decode(
+        tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    assert tokenizer.decode(tokens) == expected
+
+
+def test_a_class_that_decodes_in_its_own_way_is_asked() -> None:
+    class Own(PreTrainedTokenizerFast):
+        def _decode(self, *args: object, **kwargs: object) -> str:
+            return "its own"
+
+    assert _plain_backend(Own(tokenizer_object=Backend(WordLevel({"a": 0})))) is None

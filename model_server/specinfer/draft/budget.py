@@ -1,29 +1,35 @@
 """How much of the drafted trees is worth verifying, for the whole batch at once.
 
 A node earns its place by the chance that it stands; a row costs what the measured cost model
-says, and a tree that is verified has its drafting to pay for.  The nodes of all requests compete,
-likeliest first, and as many are kept as make the most expected tokens a millisecond.  None at all
-is a choice like any other: it leads to fewer drafts.
+says.  The nodes of all requests compete, likeliest first, and as many are kept as make the most
+expected tokens a millisecond.  None at all is a choice like any other.
 """
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from specinfer.cost_model import CostModel
 from specinfer.token_tree import ROOT, TokenTree
 
-GAIN = 1.08  # what a draft must promise over none: the best of many noisy estimates flatters
+GAIN = 1.02  # what drafts must promise over none; whether they keep it is the ledger's affair
+
+
+def price(requests: int, rows: int, cost: CostModel) -> float:
+    """Return the chance that nodes need on average to pay, however many they are.
+
+    rows are those that take part in any case, a root of each request among them.
+    """
+    plain, *more = cost.costs(requests, rows)
+    cheapest = min((dearer - plain) / extra for extra, dearer in enumerate(more, 1))
+    return requests * cheapest / plain
 
 
 def worth_verifying(
-    chances: Sequence[Sequence[float]], rows: int, cost: CostModel, upkeep: float = 0.0
-) -> list[set[int]]:
-    """Return the nodes to keep of each tree; with a node its whole path is kept.
+    chances: Sequence[Sequence[float]], rows: int, cost: CostModel
+) -> tuple[list[set[int]], float]:
+    """Return the nodes to keep of each tree, and how much faster than none they promise to be.
 
-    chances[i][n] is the estimated probability that node n of tree i stands, never above its
-    parent's; rows are those that take part in any case, the roots among them; upkeep is
-    what drafting takes, in milliseconds.
+    With a node its whole path is kept.  chances[i][n] is the estimated probability that node n of
+    tree i stands, never above its parent's.
     """
     nodes = sorted(
         (-chance, tree, node)
@@ -31,17 +37,20 @@ def worth_verifying(
         for node, chance in enumerate(own)
         if node != ROOT
     )
-    expected = len(chances) + np.cumsum([0.0, *(-chance for chance, _, _ in nodes)])
-    costs = cost.costs(len(chances), np.arange(rows, rows + len(nodes) + 1))
-    costs[1:] += upkeep
-    rates = expected / costs
-    best = int(np.argmax(rates))
-    if not cost.knows_plain(len(chances)) or rates[best] < GAIN * rates[0]:
-        best = 0
+    costs = cost.costs(len(chances), rows)
+    plain = expected = float(len(chances))
+    best, gain = 0, 1.0
+    for count, (minus, _, _) in enumerate(nodes[: len(costs) - 1], 1):
+        expected -= minus
+        faster = expected / plain * costs[0] / costs[count]
+        if faster > gain:
+            best, gain = count, faster
+    if gain < GAIN or not cost.knows_plain(len(chances)):
+        best, gain = 0, 1.0
     kept: list[set[int]] = [{ROOT} for _ in chances]
     for _, tree, node in nodes[:best]:
         kept[tree].add(node)
-    return kept
+    return kept, gain
 
 
 def pruned(tree: TokenTree, kept: set[int]) -> TokenTree:

@@ -1,4 +1,4 @@
-"""What a drafter is: something that proposes a token tree for each request of a batch."""
+"""What a drafter is: a model that proposes a token tree for each request of a batch."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,10 +13,6 @@ class Drafter(Protocol):
     @property
     def name(self) -> str:
         """Name under which its figures are reported."""
-
-    @property
-    def runs_model(self) -> bool:
-        """Whether its time is that of a model's passes, which a planner of its own weighs."""
 
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
         """Return a tree for each request, rooted at its last token; a bare root is no proposal.

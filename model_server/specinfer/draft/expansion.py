@@ -29,8 +29,6 @@ LONGEST_TIMED = 64  # rows of one request: a pass with longer ones reads prompts
 class Expansion:
     """One SSM that proposes trees of the shapes that its planner chooses."""
 
-    runs_model = True
-
     def __init__(
         self,
         ssm: CausalLM,

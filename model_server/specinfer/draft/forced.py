@@ -3,32 +3,29 @@
 from collections.abc import Sequence
 
 from specinfer.draft.budget import pruned
+from specinfer.draft.guess import Guess
 from specinfer.request import Request
 from specinfer.token_tree import ROOT, TokenTree
 
 
 class Forced:
-    """Proposes what the grammar dictates: the name of a property, the rest of a choice."""
+    """Guesses what the grammar dictates: the name of a property, the rest of a choice."""
 
     name = "grammar"
-    runs_model = False
+    shared = False
 
-    def __init__(self, *, nodes: int) -> None:
-        self._nodes = nodes
+    def guesses(self, request: Request) -> Sequence[Guess]:
+        return _first(request.constraint.forced()) if request.constraint is not None else ()
 
-    def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
-        return [_forced(request, self._nodes) for request in requests]
+    def after(self, request: Request, guess: Guess) -> Sequence[Guess]:
+        return _first(guess.place)
 
     def forget(self, request: Request) -> None:
         """Nothing is kept."""
 
 
-def _forced(request: Request, nodes: int) -> TokenTree:
-    tree, node = TokenTree.rooted_at(request.tokens[-1]), ROOT
-    if request.constraint is not None:
-        for token in request.constraint.forced()[: max(0, min(nodes, request.room - 1))]:
-            node = tree.add(node, token)
-    return tree
+def _first(tokens: Sequence[int]) -> Sequence[Guess]:
+    return (Guess(tokens[0], 0, tuple(tokens[1:])),) if tokens else ()
 
 
 def within_grammar(request: Request, tree: TokenTree) -> TokenTree:

@@ -1,78 +1,69 @@
-"""Prompt look-up: propose what followed the last few tokens where they stood before."""
+"""Prompt look-up: guess what followed the last few tokens where they stood before."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from specinfer.draft.guess import Guess
 from specinfer.request import Request
-from specinfer.token_tree import ROOT, TokenTree
 
-LONGEST = 4  # tokens that have to agree; longer agreements are tried first
+SHORTEST = 2  # tokens that have to agree; what follows a single one, n-grams know better
+LONGEST = 12  # agreements are told apart up to here
+LATEST = 6  # occurrences that are looked at
 
 
 @dataclass(slots=True)
 class _Index:
-    """Where each run of up to LONGEST tokens ended, in the order of appearance."""
+    """What stands behind each pair of tokens, as places in the text, in order."""
 
-    ends: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
-    seen: int = 0
+    behind: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    seen: int = SHORTEST
 
     def update(self, tokens: list[int]) -> None:
         """Take in the tokens that are new since the last call."""
-        for end in range(self.seen + 1, len(tokens) + 1):
-            for length in range(1, min(LONGEST, end) + 1):
-                self.ends.setdefault(tuple(tokens[end - length : end]), []).append(end)
-        self.seen = len(tokens)
-
-    def matches(self, tokens: list[int]) -> Iterator[tuple[int, int]]:
-        """Yield where the last tokens stood before, longest, then latest first, and how many."""
-        found: set[int] = set()
-        for length in range(min(LONGEST, len(tokens)), 0, -1):
-            for end in reversed(self.ends.get(tuple(tokens[-length:]), ())):
-                if end < len(tokens) and end not in found:
-                    found.add(end)
-                    yield end, length
+        for at in range(self.seen, len(tokens)):
+            self.behind.setdefault((tokens[at - 2], tokens[at - 1]), []).append(at)
+        self.seen = max(self.seen, len(tokens))
 
 
 class PromptLookup:
-    """Drafts from a request's own prompt and answer; needs no model."""
+    """Guesses from a request's own prompt and answer."""
 
     name = "lookup"
-    runs_model = False
+    shared = False
 
-    def __init__(self, *, depth: int, nodes: int) -> None:
-        self._depth = depth
-        self._nodes = nodes
+    def __init__(self) -> None:
         self._indices: dict[Request, _Index] = {}
 
-    def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
-        return [self._propose(request) for request in requests]
+    def guesses(self, request: Request) -> Sequence[Guess]:
+        """Return what followed, longest agreement first, then latest; the key is how long."""
+        tokens = request.tokens
+        index = self._indices.get(request)
+        if index is None:
+            index = self._indices[request] = _Index()
+        index.update(tokens)
+        places = index.behind.get((tokens[-2], tokens[-1])) if len(tokens) > 1 else None
+        if places is None:
+            return ()
+        best: dict[int, Guess] = {}
+        for at in reversed(places[-LATEST:]):
+            token, agreed = tokens[at], _agreement(tokens, at)
+            if token not in best or agreed > best[token].key:
+                best[token] = Guess(token, agreed, (at,))
+        return sorted(best.values(), key=lambda guess: -guess.key)
+
+    def after(self, request: Request, guess: Guess) -> Sequence[Guess]:
+        at = guess.place[0] + 1
+        if at >= len(request.tokens):
+            return ()
+        return (Guess(request.tokens[at], min(guess.key + 1, LONGEST), (at,)),)
 
     def forget(self, request: Request) -> None:
         self._indices.pop(request, None)
 
-    def _propose(self, request: Request) -> TokenTree:
-        tokens = request.tokens
-        index = self._indices.setdefault(request, _Index())
-        index.update(tokens)
-        tree = TokenTree.rooted_at(tokens[-1])
-        depth = min(self._depth, request.room - 1)
-        for end, agreed in index.matches(tokens):
-            if len(tree) > self._nodes:
-                break
-            _graft(tree, tokens[end : end + depth], self._nodes, agreed)
-        return tree
 
-
-def _graft(tree: TokenTree, continuation: list[int], nodes: int, agreed: int) -> None:
-    """Add a path beneath the root as far as the budget of nodes goes.
-
-    A node's chance is known by how many tokens agree once the path to it has stood.
-    """
-    node = ROOT
-    for depth, token in enumerate(continuation):
-        known = tree.child(node, token)
-        if known is None:
-            if len(tree) > nodes:
-                return
-            known = tree.add(node, token, key=agreed + depth)
-        node = known
+def _agreement(tokens: list[int], at: int) -> int:
+    """Return how many tokens before `at` are those at the end, knowing that the first two are."""
+    agreed, most = SHORTEST, min(LONGEST, at)
+    while agreed < most and tokens[at - 1 - agreed] == tokens[-1 - agreed]:
+        agreed += 1
+    return agreed

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from specinfer.config import TreeShape
 from specinfer.cost_model import CostModel
-from specinfer.draft.budget import GAIN
 from specinfer.draft.ranks import Profile, Ranks
 from specinfer.draft.shape import Rates, Shape, best_shapes
 from specinfer.request import Request
@@ -20,6 +19,7 @@ Family = Callable[[Rates], list[Shape]]  # the shapes to choose from; the last i
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of the profiled trees looked at
 REPLAN = 32  # steps that a choice is kept for at most: making it takes a few milliseconds
 REGROW = 8  # choices that a family of trees is kept for: making it takes some twenty
+GAIN = 1.08  # what a shape must promise over none: the best of many noisy estimates flatters
 LOOKING = 0.01  # share of the time spent on drafts that are not expected to pay
 
 

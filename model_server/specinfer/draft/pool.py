@@ -1,17 +1,42 @@
-"""The pool of drafters (paper, section 3): all propose, and their trees are merged."""
+"""The pool of drafters (paper, section 3): all propose, and their trees are merged.
 
-from collections.abc import Sequence
+SSMs draw trees of their own; guessers add to the merged tree what is worth a row.  How much of it
+is verified is weighed for the whole batch, and tried only where the ledger has time for it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from specinfer.cost_model import CostModel
-from specinfer.draft.acceptance import Acceptance
-from specinfer.draft.budget import pruned, worth_verifying
+from specinfer.draft.acceptance import PRIOR, Acceptance, Trial
+from specinfer.draft.budget import price, pruned, worth_verifying
 from specinfer.draft.drafter import Drafter
 from specinfer.draft.forced import within_grammar
+from specinfer.draft.guess import Guesser, Rate, grow
+from specinfer.draft.ledger import Ledger
 from specinfer.draft.merge import merge
-from specinfer.draft.patience import Patience
-from specinfer.draft.upkeep import Upkeep
 from specinfer.request import Request
 from specinfer.token_tree import TokenTree
+
+IN_COMPANY = 0.5  # of what nodes need on average: one that others have paid the way for
+
+
+@dataclass(slots=True)
+class _Step:
+    """What the step's drafting has taken, in milliseconds, and what it promises."""
+
+    drafting: float = 0.0
+    models: float = 0.0  # of it in SSMs, whose passes their planner weighs
+    promise: float | None = None  # how much faster than a plain step; None: nothing is tried
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposed:
+    """What was drafted for a request, whole, and all that guessers would have begun with."""
+
+    tree: TokenTree
+    guessed: Sequence[Trial] = ()
 
 
 class Pool:
@@ -19,69 +44,159 @@ class Pool:
 
     def __init__(
         self,
-        drafters: Sequence[Drafter],
+        drafters: Sequence[Drafter] = (),
+        guessers: Sequence[Guesser] = (),
+        *,
         cost: CostModel | None = None,
-        upkeep: Upkeep | None = None,
+        nodes: int = 12,
+        depth: int = 8,
+        steady: bool = False,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Without a cost model every proposed node is verified."""
+        """Each guesser may add so many nodes down to a depth; without costs all are verified.
+
+        steady: a seeded answer depends on what is drafted for it, which then follows from its own
+        text alone.
+        """
         self.drafters = tuple(drafters)
+        self.guessers = tuple(guessers)
+        self._all: tuple[Drafter | Guesser, ...] = (*self.drafters, *self.guessers)
+        self.names = tuple(one.name for one in self._all)
         self._cost = cost
+        self._nodes, self._depth = nodes, depth
+        self._steady = steady
+        self._now = now
+        self._ledger = Ledger()
         self._acceptance = Acceptance()
-        self._patience = Patience()
-        self._upkeep = upkeep or Upkeep()
-        self._proposed: dict[Request, TokenTree] = {}  # whole, to learn from what is emitted
-        self.names = tuple(drafter.name for drafter in drafters)
+        self._proposed: dict[Request, _Proposed] = {}  # to learn from what is emitted
+        self._step = _Step()
 
     def propose(self, requests: Sequence[Request], rows: int) -> list[TokenTree]:
         """Return one merged tree a request; its draws are credited by position in `names`.
 
         rows are those of the pass that are there in any case, the requests' roots among them.
         """
-        self._proposed = {}
-        self._upkeep.begin()
-        asked = [request for request in requests if self._patience.may_ask(request)]
-        if asked and self.drafters:
-            proposals = [self._upkeep.propose(drafter, asked) for drafter in self.drafters]
-            merged = [merge(trees) for trees in zip(*proposals, strict=True)]
-            allowed = map(within_grammar, asked, merged)
-            self._proposed = dict(zip(asked, allowed, strict=True))
-        chosen = [self._proposed.get(r) or TokenTree.rooted_at(r.tokens[-1]) for r in requests]
-        if self._cost is not None and self._proposed:
-            chosen = self._within_budget(requests, chosen, rows)
-            self._upkeep.end(len(asked))
-        return chosen
+        began = self._now()
+        self._step, self._proposed = _Step(), {}
+        trees = self._drawn(requests)
+        self._step.models = (self._now() - began) * 1e3 if self.drafters else 0.0
+        self._guess(requests, trees, rows)
+        if self._cost is not None and any(len(tree) > 1 for tree in trees):
+            trees = self._within_budget(requests, trees, rows, self._cost)
+        self._step.drafting = (self._now() - began) * 1e3
+        return trees
 
     def observe(self, request: Request, tokens: Sequence[int]) -> None:
         """Learn from the tokens that were emitted after the last proposal."""
-        tree = self._proposed.pop(request, None)
-        if tree is not None:
-            self._acceptance.observe(request, tree, tokens)
+        last = self._proposed.pop(request, None)
+        if last is not None:
+            self._acceptance.observe(request, last.tree, tokens, last.guessed)
+
+    def settle(self, requests: int, rows: int, milliseconds: float, emitted: int) -> None:
+        """Learn from a whole step without prompts: its rows, how long it took, what it emitted."""
+        if self._cost is None:
+            return
+        step, plain = self._step, self._cost.cost(requests, requests)
+        own = milliseconds - step.models
+        if rows == requests:
+            looked = step.drafting - step.models
+            self._ledger.plain(requests, looked / plain)
+            own -= looked
+        elif step.promise is not None:
+            steps = milliseconds / plain
+            self._ledger.speculated(requests, step.promise, steps, emitted / requests)
+        self._cost.observe(requests, rows, own)
 
     def forget(self, request: Request) -> None:
         self._proposed.pop(request, None)
         self._acceptance.forget(request)
-        self._patience.forget(request)
-        for drafter in self.drafters:
-            drafter.forget(request)
+        for one in self._all:
+            one.forget(request)
+
+    def _drawn(self, requests: Sequence[Request]) -> list[TokenTree]:
+        """Return the SSMs' trees, merged; bare roots without one."""
+        if not self.drafters:
+            return [TokenTree.rooted_at(request.tokens[-1]) for request in requests]
+        proposals = [drafter.propose(requests) for drafter in self.drafters]
+        merged = [merge(trees) for trees in zip(*proposals, strict=True)]
+        trees = [within_grammar(*pair) for pair in zip(requests, merged, strict=True)]
+        for request, tree in zip(requests, trees, strict=True):
+            if len(tree) > 1:
+                self._proposed[request] = _Proposed(tree)
+        return trees
+
+    def _guess(self, requests: Sequence[Request], trees: list[TokenTree], rows: int) -> None:
+        """Add to the trees what the guessers have to say, where there is time to ask them."""
+        batch, cost, floor = len(requests), self._cost, 0.0
+        looking = bool(self.guessers)
+        if looking and cost is not None and requests:
+            looking = cost.knows_plain(batch) and self._ledger.may_look(batch)
+            floor = IN_COMPANY * price(batch, rows, cost) if looking else 0.0
+        for request, tree in zip(requests, trees, strict=True):
+            if self._steady and request.repeatable:
+                self._grow(request, tree, _always, 0.0, alone=True)
+            elif looking:
+                self._grow(request, tree, self._rate(request), floor)
+
+    def _grow(
+        self, request: Request, tree: TokenTree, rate: Rate, floor: float, *, alone: bool = False
+    ) -> None:
+        starts = [
+            (who, guess)
+            for who, guesser in enumerate(self.guessers)
+            if not (alone and guesser.shared)
+            for guess in guesser.guesses(request)
+        ]
+        if not starts:
+            return
+        credit = len(self.drafters)
+        grow(
+            tree,
+            request,
+            starts,
+            self.guessers,
+            rate,
+            nodes=self._nodes,
+            depth=self._depth,
+            floor=floor,
+            credit=credit,
+        )
+        guessed = [((credit + who, guess.key), guess.token) for who, guess in starts]
+        self._proposed[request] = _Proposed(tree, guessed)
+
+    def _rate(self, request: Request) -> Rate:
+        """Return how likely a guess for a request is to stand, its parent having stood."""
+        acceptance, credit = self._acceptance, len(self.drafters)
+        factor = acceptance.factor(request)
+        return lambda who, key: min(1.0, factor * acceptance.rate(credit + who, key))
 
     def _within_budget(
-        self, requests: Sequence[Request], trees: list[TokenTree], rows: int
+        self, requests: Sequence[Request], trees: list[TokenTree], rows: int, cost: CostModel
     ) -> list[TokenTree]:
-        """Drop the nodes that are not worth their rows; sampled draws are never dropped."""
-        assert self._cost is not None
-        free = [tree.point_masses_only for tree in trees]
+        """Drop the nodes that are not worth their rows, all of them where the ledger says so.
+
+        Sampled draws are never dropped, nor what a seed's answer depends on.
+        """
+        free = [
+            tree.point_masses_only and not (self._steady and request.repeatable)
+            for request, tree in zip(requests, trees, strict=True)
+        ]
         chances = [
             self._acceptance.chances(request, tree) if may else [1.0]
             for request, tree, may in zip(requests, trees, free, strict=True)
         ]
         fixed = sum(len(tree) - 1 for tree, may in zip(trees, free, strict=True) if not may)
-        upkeep = self._upkeep.cost(len(self._proposed))
-        kept = worth_verifying(chances, rows + fixed, self._cost, upkeep)
-        smaller = [
+        kept, gain = worth_verifying(chances, rows + fixed, cost)
+        if gain > 1 and self._ledger.may_try(len(requests), gain):
+            self._step.promise = gain
+        else:
+            kept = [{0}] * len(trees)
+        return [
             pruned(tree, nodes) if may else tree
             for tree, nodes, may in zip(trees, kept, free, strict=True)
         ]
-        if self._cost.knows_plain(len(requests)):  # else nothing was weighed
-            for request, tree, left in zip(requests, trees, smaller, strict=True):
-                self._patience.learn(request, proposed=len(tree) - 1, kept=len(left) - 1)
-        return smaller
+
+
+def _always(who: int, key: int) -> float:
+    """Stand in for what was learnt from others: the order in which guesses are made decides."""
+    return PRIOR

@@ -17,17 +17,19 @@ def verify_greedy(tree: TokenTree, rows: Laws) -> tuple[list[int], int]:
     root excluded, and the token that follows them.
     """
     if isinstance(rows, Tensor):
-        return follow_best(tree, next(best_of_each([rows])))
+        return follow_best(tree, best_tokens(rows).tolist())
     return _follow(tree, lambda node: int(best_tokens(rows[node][None])))
 
 
 def best_of_each(parts: Sequence[Tensor]) -> Iterator[list[int]]:
     """Yield the likeliest token of each row of each part, having waited for a GPU only once."""
-    if parts:
-        tokens: list[int] = torch.cat([best_tokens(part) for part in parts]).tolist()
-        for part in parts:
-            own, tokens = tokens[: len(part)], tokens[len(part) :]
-            yield own
+    if not parts:
+        return
+    best = [best_tokens(part) for part in parts]
+    tokens: list[int] = (torch.cat(best) if len(best) > 1 else best[0]).tolist()
+    for part in parts:
+        own, tokens = tokens[: len(part)], tokens[len(part) :]
+        yield own
 
 
 def follow_best(tree: TokenTree, best: Sequence[int]) -> tuple[list[int], int]:

@@ -1,0 +1,67 @@
+"""The books of speculation: what may be tried is what has paid, so that none can cost much.
+
+Gains and losses are measured, not modelled: a step's whole time, everything beside the pass
+included, against the tokens it emitted and the time a plain step takes.  Each size of batch has
+an account for every class of promises and one for looking at all.  An account gets a small share
+of the time and what its steps gain, pays what they lose, and nothing is tried on an empty one:
+what is lost in the long run is that share, whatever the estimates say, while a class that pays
+stays open, and one that begins to pay opens with its first success.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+SHARE = 0.002  # of the time that each class of promises may lose
+LOOKING = 0.005  # and looking for drafts, when nothing comes of it
+START, MOST = 1.0, 8.0  # plain steps' worth on a new account, and on any
+WORST = 0.5  # plain steps that one step can lose: more is a disturbance
+CLASSES = (1.08, 1.2, 1.5)  # promised speed over plain, from which the next class begins
+
+_LOOK = -1  # the account for looking
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Accounts in plain steps, by log2 of the requests and class of promise."""
+
+    _accounts: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def may_look(self, requests: int) -> bool:
+        """Tell whether there is time to look for drafts."""
+        return self._balance(requests, _LOOK) >= 0
+
+    def may_try(self, requests: int, promise: float) -> bool:
+        """Tell whether to believe that a step will be so many times as fast as a plain one."""
+        return self._balance(requests, _class(promise)) >= 0
+
+    def plain(self, requests: int, looking: float) -> None:
+        """Book a step without drafts, of which a share of a plain step went into looking."""
+        self._allow(requests)
+        self._enter(requests, _LOOK, -looking)
+
+    def speculated(self, requests: int, promise: float, steps: float, emitted: float) -> None:
+        """Book a step as long as so many plain ones, of so many tokens a request."""
+        self._allow(requests)
+        gain = emitted - steps
+        self._enter(requests, _class(promise), gain)
+        self._enter(requests, _LOOK, max(0.0, gain))
+
+    def _allow(self, requests: int) -> None:
+        self._enter(requests, _LOOK, LOOKING)
+        for kind in range(len(CLASSES) + 1):
+            self._enter(requests, kind, SHARE)
+
+    def _balance(self, requests: int, kind: int) -> float:
+        return self._accounts.get((_size(requests), kind), START)
+
+    def _enter(self, requests: int, kind: int, amount: float) -> None:
+        balance = self._balance(requests, kind) + max(-WORST, amount)
+        self._accounts[_size(requests), kind] = min(MOST, balance)
+
+
+def _size(requests: int) -> int:
+    return round(math.log2(requests))
+
+
+def _class(promise: float) -> int:
+    return sum(promise >= bound for bound in CLASSES)
