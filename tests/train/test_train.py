@@ -17,8 +17,10 @@ from specinfer.errors import ConfigError
 from specinfer.testing.ask import Asker
 from specinfer.train.batches import Schedule, targets
 from specinfer.train.distil import loss_of
+from specinfer.train.prompts import functions_of
 from specinfer.train.settings import TrainConfig
 from specinfer.train.shards import ANSWER, Corpus, read_shards
+from specinfer.train.text import text_corpus
 
 SHORT = ["--laws", "300", "--vocabulary", "40", "--steps", "8,4", "--batch-tokens", "256"]
 
@@ -161,3 +163,15 @@ def test_mistakes_are_told_in_a_line(llm, tmp_path, capsys) -> None:
         shared = ["train", str(tmp_path / flag), "--model", str(llm), "--laws", "1"]
         assert main([*shared, flag, value]) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) <= 3
+
+
+def test_packages_installed_inside_a_source_folder_are_not_its_own(tmp_path: Path) -> None:
+    text = 'def own():\n    """Do what this function is here to do, and no more."""\n'
+    for folder in (tmp_path, tmp_path / "site-packages" / "other"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "module.py").write_text(text.replace("own", f"f{len(folder.parts)}") * 20)
+    own = len(tmp_path.parts)
+    heads = list(functions_of(tmp_path))
+    assert len(heads) == 20 and all(f"def f{own}()" in head for head in heads)
+    corpus = text_corpus([tmp_path], lambda text: list(text.encode()))
+    assert 0 < len(corpus.tokens) <= 20 * len(text)  # the last window may be left out

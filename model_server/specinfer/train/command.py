@@ -100,12 +100,11 @@ def _data(args: argparse.Namespace, folder: Path, ranks: "Ranks", say: "Progress
 
 def _text(args: argparse.Namespace, folder: Path) -> "Corpus | None":
     from specinfer.tokenizer import Tokenizer
-    from specinfer.train.generation import DataConfig
     from specinfer.train.text import text_corpus
 
     if not args.text:
         return None
-    return text_corpus(args.text, Tokenizer(folder).encode, DataConfig().keep)
+    return text_corpus(args.text, Tokenizer(folder).encode)
 
 
 def _watch(say: "Progress", name: str, clock: Callable[[], float]) -> Callable[["Step"], None]:

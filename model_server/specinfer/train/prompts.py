@@ -15,6 +15,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from specinfer.train.errors import TrainError
+from specinfer.train.text import is_own
 
 DOCSTRING = range(30, 421)  # characters
 SIGNATURE = 160  # characters at most
@@ -91,7 +92,7 @@ def stream(seed: int, sources: Sequence[Path] = (), given: Sequence[str] = ()) -
 
 def functions_of(folder: Path) -> Iterator[str]:
     """Yield the documented functions of a folder's Python files, bodies left out."""
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(file for file in folder.rglob("*.py") if is_own(file, folder)):
         try:
             tree = ast.parse(path.read_text())
         except (SyntaxError, ValueError, OSError):

@@ -13,7 +13,7 @@ WINDOW = 256  # tokens of a sequence
 SUFFIXES = {".py", ".md", ".rst", ".txt"}
 
 
-def text_corpus(paths: Sequence[Path], encode: Any, keep: int) -> Corpus:
+def text_corpus(paths: Sequence[Path], encode: Any) -> Corpus:
     """Cut the text files under paths into windows; each law is the next token with certainty.
 
     Raises TrainError where there is no text.
@@ -27,10 +27,9 @@ def text_corpus(paths: Sequence[Path], encode: Any, keep: int) -> Corpus:
         raise TrainError(f"no text of any length under {', '.join(map(str, paths))}")
     tokens = torch.tensor([token for window in windows for token in window], dtype=torch.int32)
     offsets = torch.tensor([0, *map(len, windows)]).cumsum(0)
-    ids = torch.zeros(len(tokens), keep, dtype=torch.int32)
+    ids = torch.zeros(len(tokens), 1, dtype=torch.int32)
     ids[:-1, 0] = tokens[1:]
-    probs = torch.zeros(len(tokens), keep, dtype=torch.float16)
-    probs[:, 0] = 1
+    probs = torch.ones(len(tokens), 1, dtype=torch.float16)
     kind = torch.full((len(tokens),), ANSWER, dtype=torch.uint8)
     kind[offsets[1:] - 1] = UNSCORED
     return Corpus(tokens, offsets, kind, ids, probs)
@@ -39,4 +38,10 @@ def text_corpus(paths: Sequence[Path], encode: Any, keep: int) -> Corpus:
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    return [file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
+    found = (file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    return [file for file in found if is_own(file, path)]
+
+
+def is_own(file: Path, folder: Path) -> bool:
+    """Tell whether a file belongs to a folder's project, not to packages installed inside it."""
+    return "site-packages" not in file.relative_to(folder).parts
