@@ -22,7 +22,7 @@ from specinfer.draft.pool import Pool
 from specinfer.draft.ranks import Profile
 from specinfer.graphs import Buckets, CudaCapture, Graphs, Run
 from specinfer.kv_cache import KVCache
-from specinfer.llm import ATTENTION, CausalLM
+from specinfer.llm import CausalLM, tree_attention_name
 from specinfer.request import Request
 from specinfer.scheduler import Scheduler
 from specinfer.speculate import Job, Outcome, Speculator
@@ -258,7 +258,9 @@ def _random(
     torch.manual_seed(seed)
     with torch.device(rig.device):
         model = AutoModelForCausalLM.from_config(
-            LlamaConfig(**shape), dtype=dtype or rig.dtype, attn_implementation=ATTENTION
+            LlamaConfig(**shape),
+            dtype=dtype or rig.dtype,
+            attn_implementation=tree_attention_name(),
         )
     return CausalLM(model, f"random {shape['hidden_size']}")
 

@@ -5,6 +5,7 @@ AttentionInterface, and plan and cache travel through the model's keyword argume
 no transformers Cache and no mask tensor.  LLM and SSMs alike go through here.
 """
 
+import functools
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, PretrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
 from specinfer.config import DType
@@ -62,9 +63,6 @@ def attend(
     return rows[None], None
 
 
-AttentionInterface.register(ATTENTION, attend)
-
-
 @dataclass(frozen=True, slots=True)
 class Pass:
     """What every layer needs of a pass beside its rows."""
@@ -104,6 +102,8 @@ class CausalLM:
 
         Further options are those of transformers' from_pretrained.
         """
+        from transformers import AutoModelForCausalLM  # costs 170 MB and 2 s
+
         config = read_config(folder)
         disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
@@ -111,7 +111,7 @@ class CausalLM:
                 folder,
                 config=config,
                 dtype=resolve_dtype(dtype, device),
-                attn_implementation=ATTENTION,
+                attn_implementation=tree_attention_name(),
                 local_files_only=True,
                 use_safetensors=True,
                 **options,
@@ -188,6 +188,15 @@ class CausalLM:
         )
         logits: Tensor = output.logits[0]
         return logits
+
+
+@functools.cache
+def tree_attention_name() -> str:
+    """Register our attention with transformers; return the name by which models ask for it."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, attend)
+    return ATTENTION
 
 
 def read_config(folder: Path) -> PretrainedConfig:

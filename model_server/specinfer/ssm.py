@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import PretrainedConfig
 
 from specinfer.config import EngineConfig
 from specinfer.errors import ModelFolderError
@@ -28,7 +28,7 @@ from specinfer.lean.load import build_decoder
 from specinfer.lean.native import GROUP, Block, Library, NativeDecoder, Packed
 from specinfer.lean.quantize import quantize
 from specinfer.lean.weights import Checkpoint
-from specinfer.llm import ATTENTION, CausalLM, read_config
+from specinfer.llm import CausalLM, read_config, tree_attention_name
 
 log = logging.getLogger(__name__)
 
@@ -139,10 +139,12 @@ def _lean(
 def _by_transformers(
     folder: Path, config: Any, weights: Lent, llm: CausalLM, engine: EngineConfig
 ) -> CausalLM:
+    from transformers import AutoModelForCausalLM
+
     embedding = llm.model.get_input_embeddings()  # type: ignore[operator]
     config.vocab_size, config.pad_token_id = len(weights[HEAD]), None
     auto: Any = AutoModelForCausalLM
-    model = auto.from_config(config, attn_implementation=ATTENTION, dtype=llm.dtype)
+    model = auto.from_config(config, attn_implementation=tree_attention_name(), dtype=llm.dtype)
     model.set_input_embeddings(embedding)
     model.load_state_dict(weights)
     if engine.quantization not in ("none", "auto"):  # auto: no such class has decoder.c's speed

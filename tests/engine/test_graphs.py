@@ -15,7 +15,7 @@ from specinfer.errors import ConfigError
 from specinfer.frame import FrameShape, frame_bytes, pack
 from specinfer.graphs import Buckets, CudaCapture, Graphs, Run, what_waits
 from specinfer.kv_cache import KVCache
-from specinfer.llm import ATTENTION, CausalLM
+from specinfer.llm import CausalLM, tree_attention_name
 from specinfer.testing.ask import Asker
 from specinfer.tree_attention import ForwardPlan, Segment, plan
 from specinfer_kernels.testing import random_tree
@@ -234,7 +234,9 @@ def test_models_in_use_never_make_the_host_wait(kind: str, monkeypatch: pytest.M
         pad_token_id=0,
         **KINDS[kind],
     )
-    llm = CausalLM(AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION), kind)
+    llm = CausalLM(
+        AutoModelForCausalLM.from_config(config, attn_implementation=tree_attention_name()), kind
+    )
     assert what_waits(llm, llm.new_cache(tokens=16, page_size=4)) == set()
 
 

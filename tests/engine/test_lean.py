@@ -1,6 +1,8 @@
 """The lean decoder against transformers' own classes, and rough linears against float32 ones."""
 
 import functools
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -319,3 +321,15 @@ def test_positions_beyond_the_first_block_of_the_rotary_table() -> None:
 def test_a_torch_without_the_packed_operator_is_named() -> None:
     with pytest.raises(ConfigError, match="quantization: int8 needs a build of torch"):
         activation_range(["qnnpack"])
+
+
+def test_a_server_of_lean_models_never_imports_transformers_modules() -> None:
+    """They cost 170 MB and 2 seconds of every process."""
+    script = (
+        "import sys, specinfer.engine, specinfer.server.app\n"
+        "print([name for name in sys.modules if name.startswith('transformers.modeling_utils')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -16,7 +16,7 @@ from specinfer.errors import ConfigError
 
 OPERATOR = "linear_with_input_q_dq_qweight_dq_output_fp32"
 LEVELS = 127  # int8, symmetric
-CHUNK = 1024  # rows of a weight
+CHUNK = 256  # rows of a weight, whole groups of decoder.c
 SMALLEST = 1e-20  # of a row's largest entry: a row of zeros stays one
 
 
@@ -69,7 +69,7 @@ def quantize_rows(x: Tensor, levels: int = LEVELS) -> tuple[Tensor, Tensor]:
 def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return a weight's levels, [out, in] int8, and the scale of each output, [out] float32.
 
-    A few rows at a time: a head of 49152 rows would else need its size three times over.
+    Some rows at a time: a head of 49152 rows would else need its size three times over.
     """
     levels = torch.empty(weight.shape, dtype=torch.int8)
     scales = torch.empty(len(weight))

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import PretrainedConfig
 
 from specinfer.config import DType, Offload
 from specinfer.errors import ConfigError, ModelFolderError
 from specinfer.lean.weights import Checkpoint
-from specinfer.llm import ATTENTION, CausalLM, read_config, resolve_dtype
+from specinfer.llm import CausalLM, read_config, resolve_dtype, tree_attention_name
 from specinfer.offload.files import places
 from specinfer.offload.stream import Disk, Memory, Source, Stream
 from specinfer.offload.units import Unit, units_of
@@ -66,10 +66,11 @@ def load_offloaded(
 def _without_weights(config: PretrainedConfig, dtype: torch.dtype) -> nn.Module:
     """Return the model with its parameters on the meta device and its buffers computed."""
     from accelerate import init_empty_weights  # type: ignore[import-untyped]
+    from transformers import AutoModelForCausalLM
 
     with init_empty_weights(include_buffers=False):
         model: nn.Module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            config, dtype=dtype, attn_implementation=ATTENTION
+            config, dtype=dtype, attn_implementation=tree_attention_name()
         )
     return model
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specinfer.lean.linear import LEVELS, quantize_rows, quantize_weight
+from specinfer.lean.linear import CHUNK, LEVELS, quantize_rows, quantize_weight
 from specinfer.lean.native.library import Kind
 
 GROUP = 32  # outputs that are computed together
@@ -45,14 +45,21 @@ class Grouped:
     scale: Tensor | None = None  # [out], padded
     bias: Tensor | None
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, block: Block) -> None:
-        """Lay out a weight [out, in] in the block; the last group is padded."""
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, block: Block):
+        """Lay out a weight [out, in] in the block, some rows at a time, the last group padded."""
         self.out, self.inputs = weight.shape
-        step = STEP // weight.itemsize
-        padded = pad(weight, (0, 0, 0, -self.out % GROUP)) if self.out % GROUP else weight
-        grouped = padded.view(-1, GROUP, self.inputs // step, step).transpose(1, 2)
-        self.weight = block.take(grouped.shape, weight.dtype).copy_(grouped)
+        groups, step = -(-self.out // GROUP), STEP // dtype.itemsize
+        self.weight = block.take((groups, self.inputs // step, GROUP, step), dtype)
         self.bias = None if bias is None else bias.float()
+        for start in range(0, self.out, CHUNK):
+            rows = self.stored(weight[start : start + CHUNK], start)
+            rows = pad(rows, (0, 0, 0, -len(rows) % GROUP))
+            place = self.weight[start // GROUP :][: len(rows) // GROUP]
+            place.copy_(rows.view(-1, GROUP, self.inputs // step, step).transpose(1, 2))
+
+    def stored(self, rows: Tensor, start: int) -> Tensor:
+        """Return some rows of the weight in the type they are kept in."""
+        raise NotImplementedError
 
     def plain(self) -> Tensor:
         """Return the weight [out, in] as it was laid out."""
@@ -74,10 +81,16 @@ class Packed(Grouped):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, block: Block) -> None:
         """Quantize a weight [out, in] into the block; in must be a multiple of 4."""
-        levels, scale = quantize_weight(weight)
-        super().__init__(levels, bias, block)
+        # In the block as well: on the heap they would lie behind each weight's temporaries, whose
+        # memory then never went back (260 MB of a 135M model).
+        self.scale = block.take((-(-len(weight) // GROUP) * GROUP,), torch.float32)
+        super().__init__(weight, bias, torch.int8, block)
         self.weight.view(torch.uint8).bitwise_xor_(ZERO)  # two's complement plus 128
-        self.scale = pad(scale, (0, -self.out % GROUP))
+
+    def stored(self, rows: Tensor, start: int) -> Tensor:
+        assert self.scale is not None
+        levels, self.scale[start : start + len(rows)] = quantize_weight(rows)
+        return levels
 
     def product(self, x: Tensor) -> Tensor:
         assert self.scale is not None
@@ -96,7 +109,10 @@ class Rounded(Grouped):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, block: Block) -> None:
         """Round a weight [out, in] into the block; in must be even."""
-        super().__init__(weight.to(torch.bfloat16), bias, block)
+        super().__init__(weight, bias, torch.bfloat16, block)
+
+    def stored(self, rows: Tensor, start: int) -> Tensor:
+        return rows.to(torch.bfloat16)
 
     def product(self, x: Tensor) -> Tensor:
         return x.to(torch.bfloat16).float() @ self.plain().float().T
