@@ -18,15 +18,14 @@ import torch
 Answer = Callable[[list[list[int]], int], list[list[int]]]
 
 
-def ours(args: argparse.Namespace, *, quantization: str, tree: bool) -> Answer:
+def ours(args: argparse.Namespace, *, precision: str, tree: bool) -> Answer:
     from specinfer.config import EngineConfig
     from specinfer.engine import Engine
     from specinfer.testing.ask import Asker
 
     settings: dict[str, Any] = {"ssms": tuple(args.ssm)} if tree else {"lookup": False}
-    engine = Engine.load(
-        EngineConfig(model=args.model, quantization=quantization, cache_tokens=8192, **settings)
-    )
+    settings |= {"quantization": "int8"} if precision == "int8" else {"dtype": "bfloat16"}
+    engine = Engine.load(EngineConfig(model=args.model, cache_tokens=8192, **settings))
     asker = Asker(engine)
 
     def answer(prompts: list[list[int]], tokens: int) -> list[list[int]]:
@@ -85,10 +84,10 @@ def llama_cpp(args: argparse.Namespace, *, lookup: bool) -> Answer:
 
 
 CONTENDERS: dict[str, Callable[[argparse.Namespace], Answer]] = {
-    "ours plain int8": lambda args: ours(args, quantization="int8", tree=False),
-    "ours tree int8": lambda args: ours(args, quantization="int8", tree=True),
-    "ours plain": lambda args: ours(args, quantization="none", tree=False),
-    "ours tree": lambda args: ours(args, quantization="none", tree=True),
+    "ours plain int8": lambda args: ours(args, precision="int8", tree=False),
+    "ours tree int8": lambda args: ours(args, precision="int8", tree=True),
+    "ours plain bf16": lambda args: ours(args, precision="bf16", tree=False),
+    "ours tree bf16": lambda args: ours(args, precision="bf16", tree=True),
     "transformers": lambda args: transformers(args),
     "transformers lookup": lambda args: transformers(args, prompt_lookup_num_tokens=10),
     "transformers assisted": lambda args: transformers(args, assisted=True),

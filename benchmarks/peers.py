@@ -3,14 +3,14 @@
 Every prompt is answered by each contender in turn (A B C A B C …), each in a process of its own
 that sleeps while the others run; what is told are medians with minimum and maximum, and ratios
 within one prompt.  llama.cpp takes part where llama-cpp-python is installed and --gguf names the
-weights; assisted generation where --ssm does.  Greedy, one request at a time.
+weights; assisted generation where --ssm names a smaller model, with which our trees are drafted
+then, too.  Greedy, one request at a time.
 """
 
 import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -20,16 +20,17 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+from peer_report import draw, summary, table
+
 from specinfer.model_store import resolve_model
 from specinfer.tokenizer import Tokenizer
 
 HERE = Path(__file__).parent
-BASES = ("transformers", "ours plain int8", "llama.cpp")
 CONTENDERS = (
     "ours plain int8",
     "ours tree int8",
-    "ours plain",
-    "ours tree",
+    "ours plain bf16",
+    "ours tree bf16",
     "transformers",
     "transformers lookup",
     "transformers assisted",
@@ -101,27 +102,6 @@ def speeds(workers: dict[str, Worker], prompts: list[list[int]], tokens: int) ->
     return {"tokens_per_s": found, "answers": answers}
 
 
-def summary(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def table(name: str, speed: dict[str, list[float]]) -> dict[str, Any]:
-    """Print a set's medians and ratios."""
-    bases = [base for base in BASES if base in speed]
-    print(f"\n{name}: tokens/s (min-max)" + "".join(f"   x {base}" for base in bases))
-    rows: dict[str, Any] = {}
-    for contender, values in speed.items():
-        ratios = {
-            base: summary([own / b for own, b in zip(values, speed[base], strict=True)])
-            for base in bases
-        }
-        rows[contender] = {"tokens_per_s": summary(values), "ratios": ratios}
-        own = rows[contender]["tokens_per_s"]
-        line = f"{contender:<22}{own['median']:7.1f} ({own['min']:.1f}-{own['max']:.1f})"
-        print(line + "".join(f"   {r['median']:.2f} of {b}" for b, r in ratios.items()), flush=True)
-    return rows
-
-
 def first_token(workers: dict[str, Worker], prompts: list[list[int]]) -> dict[str, Any]:
     """Seconds to the first token of prompts that nobody has seen before."""
     found: dict[str, list[float]] = {name: [] for name in workers}
@@ -144,23 +124,6 @@ def batch(workers: dict[str, Worker], prompts: list[list[int]], tokens: int) -> 
             result = workers[name](group, tokens)
             found[name].append(sum(map(len, result["tokens"])) / result["seconds"])
     return table(f"chat, {8} at a time", found)
-
-
-def draw(rows: dict[str, Any], path: Path) -> None:
-    """Draw tokens a second by contender and set; needs matplotlib."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    axes = figure.subplots(1, len(rows), sharey=True)
-    for axis, (name, row) in zip(axes, rows.items(), strict=True):
-        own = [row[c]["tokens_per_s"] for c in row]
-        medians = [o["median"] for o in own]
-        error = [[o["median"] - o["min"] for o in own], [o["max"] - o["median"] for o in own]]
-        colours = ["tab:green" if c.startswith("ours") else "tab:grey" for c in row]
-        axis.barh([*row], medians, xerr=error, color=colours)
-        axis.set(title=name, xlabel="tokens/s, median and range")
-        axis.invert_yaxis()
-    figure.savefig(path, dpi=120)
 
 
 def package(name: str) -> str | None:
@@ -188,7 +151,11 @@ def measure(
     print("\npeak memory, MB, and seconds to load")
     for name, peak in peaks.items():
         print(f"{name:<22}{peak:7.0f} {workers[name].load_s:7.1f}")
-    pairs = (("ours tree int8", "ours plain int8"), ("ours plain", "transformers"))
+    pairs = (
+        ("ours tree int8", "ours plain int8"),
+        ("ours tree bf16", "ours plain bf16"),
+        ("ours plain bf16", "transformers"),
+    )
     same = {f"{a} = {b}": equal(answers, a, b) for a, b in pairs if a in workers and b in workers}
     print(f"\nequal answers: {same}")
     return {"sets": rows, "ttft_s": ttft, "eight": eight, "peak_mb": peaks, "equal": same}
@@ -213,7 +180,7 @@ def machine(args: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="default")
-    parser.add_argument("--ssm", action="append", default=[], type=Path)
+    parser.add_argument("--ssm", action="append", default=[], help="name or folder")
     parser.add_argument("--gguf", type=Path, help="the same weights for llama.cpp")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS)
     parser.add_argument("--count", type=int, default=12, help="prompts a set")
@@ -223,6 +190,7 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="let the contenders' stderr through")
     args = parser.parse_args()
     args.model = resolve_model(args.model)
+    args.ssm = [resolve_model(ssm) for ssm in args.ssm]
     tokenizer = Tokenizer(args.model)
     texts = {
         name: [
