@@ -1,8 +1,7 @@
 """A Hugging Face causal language model run on ForwardPlans.
 
-The model class is transformers' own, unchanged.  Our attention is registered with its
-AttentionInterface, and plan and cache travel through the model's keyword arguments, so there is
-no transformers Cache and no mask tensor.  LLM and SSMs alike go through here.
+The model class is transformers' own, with our attention registered in its AttentionInterface;
+plan and cache travel through the model's keyword arguments.  LLM and SSMs alike go through here.
 """
 
 import functools
@@ -24,7 +23,6 @@ from specinfer.kv_cache import KVCache
 from specinfer.tree_attention import ForwardPlan
 from specinfer_kernels import AttentionPlan, plan_attention, tree_attention
 
-ATTENTION = "specinfer_tree"
 FULL_ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -195,8 +193,8 @@ def tree_attention_name() -> str:
     """Register our attention with transformers; return the name by which models ask for it."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(ATTENTION, attend)
-    return ATTENTION
+    AttentionInterface.register(name := "specinfer_tree", attend)
+    return name
 
 
 def read_config(folder: Path) -> PretrainedConfig:
