@@ -14,7 +14,6 @@ from specinfer.draft.children import is_plain
 from specinfer.draft.draft import Draft
 from specinfer.kv_cache import KVCache
 from specinfer.llm import CausalLM, Layout
-from specinfer.stopwatch import Stopwatch
 from specinfer.tree_attention import Segment, plan
 
 LONGEST = 63  # rows: their ancestors are bits of one word
@@ -39,22 +38,19 @@ def lay_out(ssm: CausalLM, cache: KVCache, draft: Draft, pending: Sequence[int])
 @torch.inference_mode()
 def grow_alone(
     layout: Layout, draft: Draft, pending: Sequence[int], add: Callable[[Tensor], None]
-) -> float:
-    """Grow the tree; add takes the logits of its frontier.  Return a pass's milliseconds.
+) -> int:
+    """Grow the tree; add takes the logits of its frontier.  Return how many passes it took.
 
     It ends early where a node got fewer children than the shape says: later rows would be wrong.
     """
     assert draft.shape is not None
     levels, tree = draft.shape.levels, draft.tree
-    root, first, times = len(pending) - 1, 0, []
+    root, first, passes = len(pending) - 1, 0, 0
     while draft.frontier and len(tree) == sum(levels[: draft.level + 1]):
-        watch = Stopwatch(torch.device("cpu"))
         tokens = [*pending, *tree.tokens[1:]][first:]
         rows = layout.run(tokens, first, [root + node for node in draft.frontier])
-        watch.stop()
-        times.append(watch.milliseconds())
-        draft.computed = len(tree)
+        passes, draft.computed = passes + 1, len(tree)
         if len(tree) == draft.level + 1:  # unbranched so far
             first = root + len(tree)
         add(rows)
-    return sum(times) / len(times)
+    return passes

@@ -21,6 +21,7 @@ class Draft:
     shape: Shape | None = None  # None: it sat out, and its tree is an earlier step's
     places: dict[int, int] = field(default_factory=dict)  # of the tree's nodes in the shape
     level: int = 0
+    others: int = 0  # how many of the tokens emitted last the other drafters had found
 
     def begin(self, shape: Shape) -> None:
         """Start a new tree."""

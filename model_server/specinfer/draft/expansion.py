@@ -67,6 +67,11 @@ class Expansion:
             for draft, request in zip(drafts, requests, strict=True)
         ]
 
+    def compare(self, request: Request, others: int) -> None:
+        """Hear how many of the tokens emitted last the other drafters had found."""
+        if request in self._drafts:
+            self._drafts[request].others = others
+
     def forget(self, request: Request) -> None:
         draft = self._drafts.pop(request, None)
         if draft is not None:
@@ -76,8 +81,8 @@ class Expansion:
         """Compare what was drafted last with what has become of it."""
         for draft in (self._drafts[request] for request in requests if request in self._drafts):
             if draft.shape is not None:
-                new = draft.request.tokens[draft.sequence.length :]
-                self.planner.observe(draft.tree, new, greedy=draft.request.params.greedy)
+                new, greedy = self._pending(draft.request), draft.request.params.greedy
+                self.planner.observe(draft.tree, new, greedy=greedy, others=draft.others)
 
     def _pending(self, request: Request) -> list[int]:
         """Return the tokens that are not in the SSM's cache yet."""
@@ -125,14 +130,16 @@ class Expansion:
         """Grow the only tree there is the quick way, where there is one."""
         if len(drafts) != 1:
             return False
+        watch = Stopwatch(self.ssm.device)
         draft, pending = drafts[0], self._pending(drafts[0].request)
         layout = lay_out(self.ssm, self.cache, draft, pending)
         if layout is None:
             return False
-        cost = grow_alone(layout, draft, pending, lambda rows: self._grow([draft], {draft: rows}))
+        passes = grow_alone(layout, draft, pending, lambda rows: self._grow([draft], {draft: rows}))
         self.cache.commit([Commit(draft.sequence, range(len(pending)), pending)])
+        watch.stop()
         if self.planner.ssm is not None:
-            self.planner.ssm.observe(1, 1, cost)
+            self.planner.ssm.observe(1, 1, watch.milliseconds() / passes)
         return True
 
     def _grow_together(self, drafts: list[Draft]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from specinfer.config import TreeShape
 from specinfer.cost_model import CostModel
+from specinfer.draft.beside import Beside
 from specinfer.draft.ranks import Profile, Ranks
 from specinfer.draft.shape import Rates, Shape, best_shapes
 from specinfer.request import Request
@@ -45,6 +46,7 @@ class Planner:
         self._plans: dict[tuple[bool, int], tuple[Shape | None, int]] = {}
         self._grown: dict[bool, tuple[list[Shape], int]] = {}
         self._credit = 0.0
+        self._beside = {True: Beside(), False: Beside()}
 
     def whole(self, *, greedy: bool) -> Shape:
         """Return the shape that depends on nothing that was learnt."""
@@ -96,9 +98,15 @@ class Planner:
         self._credit = 0.0
         return True
 
-    def observe(self, tree: TokenTree, tokens: Sequence[int], *, greedy: bool) -> None:
-        """Learn from the tokens that were emitted after this SSM's tree had been drafted."""
+    def observe(
+        self, tree: TokenTree, tokens: Sequence[int], *, greedy: bool, others: int = 0
+    ) -> None:
+        """Learn from the tokens that were emitted after this SSM's tree had been drafted.
+
+        others is how many of them the other drafters had found as well.
+        """
         self._ranks[greedy].observe(tree, tokens)
+        self._beside[greedy].add(len(tree.follow(tokens)), others)
 
     def rates(self, *, greedy: bool) -> Rates:
         """Return the rate at which each rank's child is the one accepted."""
@@ -107,16 +115,16 @@ class Planner:
     def best(self, batch: int, *, greedy: bool) -> Shape | None:
         """Weigh the family anew for a batch; None: better not to draft."""
         assert self._llm is not None
-        rates = self._ranks[greedy].rates
-        plain = GAIN / self._llm.cost(batch, batch)
+        rates, beside = self._ranks[greedy].rates, self._beside[greedy]
+        plain = GAIN * beside.emitted / self._llm.cost(batch, batch)
         shapes, uses = self._grown.get(greedy, ([], 0))
         if uses % REGROW == 0:
             shapes = self._family(rates)
         self._grown[greedy] = shapes, uses + 1
-        best = max(shapes, key=lambda shape: self._speed(shape, batch, rates))
-        return best if self._speed(best, batch, rates) > plain else None
+        best = max(shapes, key=lambda shape: self._speed(shape, batch, rates, beside))
+        return best if self._speed(best, batch, rates, beside) > plain else None
 
-    def _speed(self, shape: Shape, batch: int, rates: Rates) -> float:
+    def _speed(self, shape: Shape, batch: int, rates: Rates, beside: Beside) -> float:
         """Return a request's expected tokens a millisecond."""
         assert self._llm is not None and self.ssm is not None
         milliseconds = self._llm.cost(batch, batch * (1 + shape.nodes))
@@ -124,7 +132,7 @@ class Planner:
         for level in shape.levels[1:]:
             milliseconds += self.ssm.cost(batch, batch * max(1, drawn))
             drawn += level
-        return shape.expected(rates) / milliseconds
+        return beside.expected(shape.expected(rates)) / milliseconds
 
 
 def cut_short(tree: TreeShape) -> Family:

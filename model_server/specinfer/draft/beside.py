@@ -1,0 +1,33 @@
+"""What an SSM adds to what the other drafters find anyway, which is all that it is worth."""
+
+from dataclasses import dataclass
+
+PRIOR = 4.0  # steps, and tokens, that the belief of being alone is worth
+MEMORY = 128.0  # steps remembered: later ones push earlier ones out
+
+
+@dataclass(slots=True)
+class Beside:
+    """Fading sums over the steps that the SSM drafted for."""
+
+    steps: float = 0.0
+    own: float = 0.0  # tokens that it had right
+    more: float = 0.0  # of them, those beyond what the others had right
+    others: float = 0.0  # tokens that the others had right
+
+    def add(self, own: int, others: int) -> None:
+        """Count a step in which the SSM had so many tokens right, and the others so many."""
+        fade = 1 - max(0.0, self.steps + 1 - MEMORY) / MEMORY
+        self.steps = self.steps * fade + 1
+        self.own = self.own * fade + own
+        self.more = self.more * fade + max(0, own - others)
+        self.others = self.others * fade + others
+
+    @property
+    def emitted(self) -> float:
+        """Tokens a step without the SSM, the LLM's own included."""
+        return 1 + self.others / (self.steps + PRIOR)
+
+    def expected(self, alone: float) -> float:
+        """Return the tokens a step with the SSM, of what is expected of its tree alone."""
+        return self.emitted + (alone - 1) * (self.more + PRIOR) / (self.own + PRIOR)
