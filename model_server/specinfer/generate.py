@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ssm",
         action="append",
         default=[],
-        help="an SSM or a pool: folder or name; may be repeated",
+        help="an SSM or a pool, repeatable; none: not even the one shipped for the model",
     )
     parser.add_argument("--tree", help="each SSM's tree: widths like 1,1,3,1, or profiled")
     parser.add_argument("--no-lookup", action="store_true", help="draft with the SSMs only")
@@ -113,7 +113,7 @@ def _config(args: argparse.Namespace) -> "EngineConfig":
     given = {"tree": args.tree and parse_tree(args.tree), "dtype": args.dtype}
     return EngineConfig(
         model=resolve_model(args.model),
-        ssms=() if args.plain else resolve_ssms(args.ssm),
+        ssms=() if args.plain else resolve_ssms(args.ssm, args.model),
         lookup=not (args.plain or args.no_lookup),
         verifier=args.verifier,
         quantization=args.quantization,

@@ -135,4 +135,8 @@ def test_a_known_name_is_served_like_a_folder(model_folder, tmp_path_factory, mo
     monkeypatch.setenv("SPECINFER_CACHE", str(root))
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    assert _overrides(parser.parse_args(["--model", "default"])) == {"model": folder}
+    args = parser.parse_args(["--model", "default"])
+    assert _overrides(args, {"SPECINFER_SSMS": "none"}) == {"model": folder}
+    given = _overrides(args, {})
+    assert given["model"] == folder
+    assert [ssm.parent.name for ssm in given["ssms"]] == ["smollm2-135m-instruct"] * 2

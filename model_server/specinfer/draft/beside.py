@@ -1,6 +1,9 @@
 """What an SSM adds to what the other drafters find anyway, which is all that it is worth."""
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+
+from specinfer.token_tree import ROOT, TokenTree
 
 PRIOR = 4.0  # steps, and tokens, that the belief of being alone is worth
 MEMORY = 128.0  # steps remembered: later ones push earlier ones out
@@ -31,3 +34,14 @@ class Beside:
     def expected(self, alone: float) -> float:
         """Return the tokens a step with the SSM, of what is expected of its tree alone."""
         return self.emitted + (alone - 1) * (self.more + PRIOR) / (self.own + PRIOR)
+
+
+def found_without(drafters: Container[int], tree: TokenTree, tokens: Sequence[int]) -> int:
+    """Return how many of the tokens a tree had right by the draws of others than these drafters."""
+    parent, found = ROOT, 0
+    for node in tree.follow(tokens):
+        draws = tree.draws[parent]
+        if not any(draw.child == node and draw.drafter not in drafters for draw in draws):
+            break
+        parent, found = node, found + 1
+    return found

@@ -27,6 +27,7 @@ class Draft:
         """Start a new tree."""
         self.tree = TokenTree.rooted_at(self.request.tokens[-1])
         self.shape, self.places, self.level, self.computed = shape, {ROOT: ROOT}, 0, 1
+        self.others = 0
         self.frontier = self._with_children([ROOT])
 
     def width(self, node: int) -> int:

@@ -22,5 +22,11 @@ class Drafter(Protocol):
         (a point mass, being certain, is free of this).
         """
 
+    def compare(self, request: Request, others: int) -> None:
+        """Hear how many of the tokens emitted last were drafted by those asked before it.
+
+        Guessers, who are asked in any case, count among them.
+        """
+
     def forget(self, request: Request) -> None:
         """Drop all that is kept for a request that has ended."""

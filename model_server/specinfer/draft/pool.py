@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from specinfer.cost_model import CostModel
 from specinfer.draft.acceptance import PRIOR, Acceptance, Trial
+from specinfer.draft.beside import found_without
 from specinfer.draft.budget import price, pruned, worth_verifying
 from specinfer.draft.drafter import Drafter
 from specinfer.draft.forced import within_grammar
@@ -91,6 +92,9 @@ class Pool:
         last = self._proposed.pop(request, None)
         if last is not None:
             self._acceptance.observe(request, last.tree, tokens, last.guessed)
+            for who, drafter in enumerate(self.drafters):
+                later = range(who, len(self.drafters))  # so that one of two equals is worth asking
+                drafter.compare(request, found_without(later, last.tree, tokens))
 
     def settle(self, requests: int, rows: int, milliseconds: float, emitted: int) -> None:
         """Learn from a whole step without prompts: its rows, how long it took, what it emitted."""

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import os
 import shutil
 import sys
 import tempfile
@@ -32,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     up = actions.add_parser("up", help="start everything, ask one question, serve until Ctrl-C")
     up.add_argument("--model", default="default", help="a known name or a Hugging Face folder")
-    up.add_argument("--ssm", action="append", default=[], help="the same for an SSM; repeatable")
+    up.add_argument(
+        "--ssm",
+        action="append",
+        default=[],
+        help="an SSM or a pool, repeatable; none: not even the one shipped for the model",
+    )
     up.add_argument("--prompt", default=PROMPT, help="the first question")
     up.add_argument(
         "--once",
@@ -80,12 +86,12 @@ def _settings(args: argparse.Namespace) -> "StackSettings":
     """Fetches the models if need be."""
     from specinfer.local.stack import StackSettings
     from specinfer.model_store import resolve_model
-    from specinfer.model_store.pools import resolve_ssms
+    from specinfer.model_store.pools import ssms_to_serve
 
     return StackSettings(
         gateway=_gateway(args.gateway),
         model=resolve_model(args.model),
-        ssms=resolve_ssms(args.ssm),
+        ssms=ssms_to_serve(args.ssm, args.model, os.environ),
         logs=Path(tempfile.mkdtemp(prefix="specinfer-")),
     )
 

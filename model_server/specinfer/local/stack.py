@@ -34,7 +34,7 @@ class StackSettings:
     model: Path
     gateway: Path
     logs: Path
-    ssms: tuple[Path, ...] = ()
+    ssms: tuple[Path, ...] | None = None  # None: as the server's environment says
     module: str = "specinfer.server"
 
 
@@ -94,8 +94,9 @@ async def guarded(child: Container, work: Coroutine[Any, Any, T]) -> T:
 
 def _server(settings: StackSettings, port: int) -> ContainerSettings:
     arguments = ["serve", "--model", str(settings.model), "--host", HOST, "--port", str(port)]
-    for ssm in settings.ssms:
-        arguments += ["--ssm", str(ssm)]
+    if settings.ssms is not None:
+        for ssm in settings.ssms or ("none",):
+            arguments += ["--ssm", str(ssm)]
     return ContainerSettings(port=port, arguments=arguments, module=settings.module)
 
 

@@ -16,7 +16,7 @@ HELP = "serve the model over HTTP as a SageMaker container does"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="known name or model folder (setting: model, a folder)")
-    parser.add_argument("--ssm", type=Path, action="append", help="folder of a small model; repeat")
+    parser.add_argument("--ssm", type=Path, action="append", help="an SSM or a pool; or none")
     parser.add_argument(
         "--tensor-parallel",
         type=int,
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> in
     from specinfer.server.listen import listen
     from specinfer.server.settings import load_settings
 
-    settings = load_settings(environ, _overrides(args))
+    settings = load_settings(environ, _overrides(args, environ))
     check_folder(settings.engine.model)
     for ssm in settings.engine.ssms:
         check_folder(ssm, tokenizer=False)
@@ -54,11 +54,14 @@ def run(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> in
     return serve(settings, listener)
 
 
-def _overrides(args: argparse.Namespace) -> dict[str, Any]:
+def _overrides(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
     from specinfer.model_store import resolve_model
+    from specinfer.model_store.pools import ssms_to_serve
 
     model = resolve_model(args.model) if args.model else None
     ssms = tuple(args.ssm) if args.ssm else None
+    if model and not ssms:
+        ssms = ssms_to_serve((), args.model, environ) or None
     given = {"model": model, "ssms": ssms, "host": args.host, "port": args.port}
     given |= {"tensor_parallel": args.tensor_parallel, "offload": args.offload}
     return {name: value for name, value in given.items() if value is not None}

@@ -84,6 +84,7 @@ def _members(folders: Iterable[Path]) -> tuple[Path, ...]:
     """Put the SSMs of a pool, a folder's or one that is shipped, in its place."""
     from specinfer.ssm import pool_members, shipped_pool  # brings torch: not for `--help`
 
+    folders = [folder for folder in folders if str(folder) != "none"]
     pools = (shipped_pool(str(folder)) or Path(folder) for folder in folders)
     return tuple(member for pool in pools for member in pool_members(pool))
 
