@@ -53,6 +53,18 @@ def drafts(others: int) -> bool:
     return last is not None
 
 
+def test_it_sits_out_while_others_are_right_and_no_longer() -> None:
+    chosen, tree = planner(), TokenTree.rooted_at(0)
+    tree.add(tree.add(ROOT, 1), 2)
+    for _ in range(4 * REPLAN):
+        for found in (True, False):
+            others = 2 if found else 0
+            chosen.observe(tree, [1, 2, 3], greedy=True, others=others, found=found)
+            chosen.shape(1, greedy=True, found=found)
+    assert chosen.shape(1, greedy=True, found=True) is None
+    assert chosen.shape(1, greedy=True, found=False) is not None
+
+
 def test_it_is_asked_only_where_it_adds_enough() -> None:
     assert drafts(0) and drafts(1)
     assert not drafts(3)

@@ -21,13 +21,13 @@ class Draft:
     shape: Shape | None = None  # None: it sat out, and its tree is an earlier step's
     places: dict[int, int] = field(default_factory=dict)  # of the tree's nodes in the shape
     level: int = 0
-    others: int = 0  # how many of the tokens emitted last the other drafters had found
+    found: int = 0  # by the other drafters, in the step before the tree was begun
 
-    def begin(self, shape: Shape) -> None:
+    def begin(self, shape: Shape, found: int = 0) -> None:
         """Start a new tree."""
         self.tree = TokenTree.rooted_at(self.request.tokens[-1])
         self.shape, self.places, self.level, self.computed = shape, {ROOT: ROOT}, 0, 1
-        self.others = 0
+        self.found = found
         self.frontier = self._with_children([ROOT])
 
     def width(self, node: int) -> int:

@@ -54,10 +54,13 @@ class Expansion:
         self._prefill_rows = prefill_rows
         self._replacement = replacement
         self._drafts: dict[Request, Draft] = {}
+        self._found: dict[Request, int] = {}  # by the other drafters in the last step
 
     def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
         self._learn(requests)
-        shapes = self.planner.shapes(requests, lambda request: len(self._pending(request)))
+        shapes = self.planner.shapes(
+            requests, lambda request: len(self._pending(request)), lambda r: self._found.get(r, 0)
+        )
         drafts = [self._resume(*pair) for pair in zip(requests, shapes, strict=True)]
         active = [draft for draft in drafts if draft is not None]
         if not self._grown_alone(active):
@@ -69,10 +72,10 @@ class Expansion:
 
     def compare(self, request: Request, others: int) -> None:
         """Hear how many of the tokens emitted last the other drafters had found."""
-        if request in self._drafts:
-            self._drafts[request].others = others
+        self._found[request] = others
 
     def forget(self, request: Request) -> None:
+        self._found.pop(request, None)
         draft = self._drafts.pop(request, None)
         if draft is not None:
             self.cache.release(draft.sequence)
@@ -82,7 +85,13 @@ class Expansion:
         for draft in (self._drafts[request] for request in requests if request in self._drafts):
             if draft.shape is not None:
                 new, greedy = self._pending(draft.request), draft.request.params.greedy
-                self.planner.observe(draft.tree, new, greedy=greedy, others=draft.others)
+                self.planner.observe(
+                    draft.tree,
+                    new,
+                    greedy=greedy,
+                    others=self._found.get(draft.request, 0),
+                    found=draft.found > 0,
+                )
 
     def _pending(self, request: Request) -> list[int]:
         """Return the tokens that are not in the SSM's cache yet."""
@@ -105,7 +114,7 @@ class Expansion:
             self._drafts[request] = draft
         else:
             self._commit_accepted(draft)
-        draft.begin(shape)
+        draft.begin(shape, self._found.get(request, 0))
         new = len(request.tokens) - draft.sequence.length + shape.nodes
         if len(request.tokens) + shape.depth > self.ssm.max_context:
             draft.shape = None

@@ -21,6 +21,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of the profiled tree
 REPLAN = 32  # steps that a choice is kept for at most: making it takes a few milliseconds
 REGROW = 8  # choices that a family of trees is kept for: making it takes some twenty
 GAIN = 1.08  # what a shape must promise over none: the best of many noisy estimates flatters
+BOTH = (True, False)
 LOOKING = 0.01  # share of the time spent on drafts that are not expected to pay
 
 
@@ -43,28 +44,35 @@ class Planner:
             False: Ranks.starting(profile.sampled, profile.weight),
         }
         self._whole = {greedy: family(ranks.rates)[-1] for greedy, ranks in self._ranks.items()}
-        self._plans: dict[tuple[bool, int], tuple[Shape | None, int]] = {}
+        self._plans: dict[tuple[bool, bool, int], tuple[Shape | None, int]] = {}
         self._grown: dict[bool, tuple[list[Shape], int]] = {}
         self._credit = 0.0
-        self._beside = {True: Beside(), False: Beside()}
+        # By greedy, and by whether the other drafters had found something a step before: what
+        # copies a text goes on copying it, and needs no SSM meanwhile.
+        self._beside = {(greedy, found): Beside() for greedy in BOTH for found in BOTH}
 
     def whole(self, *, greedy: bool) -> Shape:
         """Return the shape that depends on nothing that was learnt."""
         return self._whole[greedy]
 
     def shapes(
-        self, requests: Sequence[Request], behind: Callable[[Request], int]
+        self,
+        requests: Sequence[Request],
+        behind: Callable[[Request], int],
+        others: Callable[[Request], int] = lambda request: 0,
     ) -> list[Shape | None]:
         """Return the shape for each request; None where drafting is not expected to pay.
 
         An answer that is to repeat itself from a seed gets the same shape whatever was learnt.
         When nobody drafts, the one that is least behind, by tokens to catch up with, may be
-        looked at.
+        looked at.  others is how many tokens the other drafters found last.
         """
         batch = len(requests)
         greedy = [request.params.greedy for request in requests]
         shapes = [
-            self.whole(greedy=own) if request.repeatable else self.shape(batch, greedy=own)
+            self.whole(greedy=own)
+            if request.repeatable
+            else self.shape(batch, greedy=own, found=others(request) > 0)
             for request, own in zip(requests, greedy, strict=True)
         ]
         if requests and not any(shapes):
@@ -74,16 +82,19 @@ class Planner:
                 shapes[least] = self.whole(greedy=greedy[least]).upto(1)
         return shapes
 
-    def shape(self, batch: int, *, greedy: bool) -> Shape | None:
-        """Return the shape for each of so many requests; None: better not to draft."""
+    def shape(self, batch: int, *, greedy: bool, found: bool = False) -> Shape | None:
+        """Return the shape for each of so many requests; None: better not to draft.
+
+        found: the other drafters had tokens right in the last step, so they may again.
+        """
         if self._llm is None:
             return self._whole[greedy]
         if not self._llm.knows_plain(batch):
             return None
-        plan, uses = self._plans.get((greedy, batch), (None, 0))
+        plan, uses = self._plans.get((greedy, found, batch), (None, 0))
         if uses % REPLAN == 0 or uses & (uses - 1) == 0:  # sooner at first: it is a guess
-            plan = self.best(batch, greedy=greedy)
-        self._plans[greedy, batch] = plan, uses + 1
+            plan = self.best(batch, greedy=greedy, found=found)
+        self._plans[greedy, found, batch] = plan, uses + 1
         return plan
 
     def may_look(self, batch: int, rows: int) -> bool:
@@ -99,23 +110,30 @@ class Planner:
         return True
 
     def observe(
-        self, tree: TokenTree, tokens: Sequence[int], *, greedy: bool, others: int = 0
+        self,
+        tree: TokenTree,
+        tokens: Sequence[int],
+        *,
+        greedy: bool,
+        others: int = 0,
+        found: bool = False,
     ) -> None:
         """Learn from the tokens that were emitted after this SSM's tree had been drafted.
 
-        others is how many of them the other drafters had found as well.
+        others is how many of them the other drafters had found as well; found, whether they had
+        any in the step before.
         """
         self._ranks[greedy].observe(tree, tokens)
-        self._beside[greedy].add(len(tree.follow(tokens)), others)
+        self._beside[greedy, found].add(len(tree.follow(tokens)), others)
 
     def rates(self, *, greedy: bool) -> Rates:
         """Return the rate at which each rank's child is the one accepted."""
         return self._ranks[greedy].rates
 
-    def best(self, batch: int, *, greedy: bool) -> Shape | None:
+    def best(self, batch: int, *, greedy: bool, found: bool = False) -> Shape | None:
         """Weigh the family anew for a batch; None: better not to draft."""
         assert self._llm is not None
-        rates, beside = self._ranks[greedy].rates, self._beside[greedy]
+        rates, beside = self._ranks[greedy].rates, self._beside[greedy, found]
         plain = GAIN * beside.emitted / self._llm.cost(batch, batch)
         shapes, uses = self._grown.get(greedy, ([], 0))
         if uses % REGROW == 0:

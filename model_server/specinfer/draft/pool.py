@@ -92,9 +92,10 @@ class Pool:
         last = self._proposed.pop(request, None)
         if last is not None:
             self._acceptance.observe(request, last.tree, tokens, last.guessed)
-            for who, drafter in enumerate(self.drafters):
-                later = range(who, len(self.drafters))  # so that one of two equals is worth asking
-                drafter.compare(request, found_without(later, last.tree, tokens))
+        for who, drafter in enumerate(self.drafters):
+            later = range(who, len(self.drafters))  # so that one of two equals is worth asking
+            found = found_without(later, last.tree, tokens) if last is not None else 0
+            drafter.compare(request, found)
 
     def settle(self, requests: int, rows: int, milliseconds: float, emitted: int) -> None:
         """Learn from a whole step without prompts: its rows, how long it took, what it emitted."""
