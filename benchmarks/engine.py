@@ -23,6 +23,7 @@ from specinfer.config import EngineConfig, TreeShape
 from specinfer.lean import load_llm
 from specinfer.llm import CausalLM
 from specinfer.model_store import resolve_model
+from specinfer.model_store.pools import resolve_ssms
 from specinfer.request import Delta, Request
 from specinfer.sampling import SamplingParams
 from specinfer.scheduler import Scheduler
@@ -188,9 +189,7 @@ def measure(
         )
         for config in (
             EngineConfig(**settings, lookup=False),
-            EngineConfig(
-                **settings, lookup=not args.no_lookup, ssms=tuple(args.ssm), tree=args.tree
-            ),
+            EngineConfig(**settings, lookup=not args.no_lookup, ssms=args.ssm, tree=args.tree),
         )
     ]
     plain, tree = sides
@@ -231,7 +230,7 @@ def load(name: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=resolve_model, default="default")
-    parser.add_argument("--ssm", action="append", default=[], type=Path)
+    parser.add_argument("--ssm", action="append", default=[], help="an SSM or a pool; repeatable")
     parser.add_argument("--tree", type=TreeShape.parse, default=TreeShape((1, 1, 3, 1)))
     parser.add_argument("--no-lookup", action="store_true")
     parser.add_argument("--sets", nargs="+", default=["code", "chat"], help="joined by +: both")
@@ -250,6 +249,7 @@ def main() -> None:
     parser.add_argument("--cache-tokens", type=int, default=16384)
     parser.add_argument("--out", type=Path, help="append the figures as one JSON line a row")
     args = parser.parse_args()
+    args.ssm = resolve_ssms(args.ssm)
     llm = load_llm(args.model, args.dtype, torch.device("cpu"), args.quantization)
     watch = Watch(llm, CLOCKS[args.clock])
     print(HEAD)
