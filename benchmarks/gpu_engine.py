@@ -4,15 +4,17 @@ Random models accept nothing of each other, so the numbers of accepted tokens ar
 step does all its work, the verdict included, and then keeps as much of the tree as is its turn.
 """
 
+import gc
 import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
-from gpu_rig import Rig, wait
+from gpu_rig import Rig, Until, attempt, wait
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import specinfer.speculate
@@ -43,13 +45,14 @@ class Replayed(Speculator):
         outcomes = super()._verified(jobs, rows)
         if self.script is None:
             return outcomes
-        return [self._kept(*pair) for pair in zip(jobs, outcomes, strict=True)]
+        pairs = zip(jobs, outcomes, strict=True)
+        return [self._kept(*pair, self.script) for pair in pairs]
 
-    def _kept(self, job: Job, outcome: Outcome) -> Outcome:
+    def _kept(self, job: Job, outcome: Outcome, script: Iterator[int]) -> Outcome:
         if job.tree is None or len(job.tree) == 1:
             return outcome
         node, path = ROOT, list[int]()
-        for _ in range(next(self.script)):
+        for _ in range(next(script)):
             if not job.tree.draws[node]:
                 break
             node = job.tree.draws[node][0].child
@@ -89,6 +92,13 @@ class Bench:
     def of(cls, rig: Rig) -> "Bench":
         return cls(rig, _random(rig, rig.llm, 0), _random(rig, rig.ssm, 1))
 
+    def let_go(self) -> None:
+        """Give the memory of former caches and graphs back."""
+        self.llm.graphs = self.ssm.graphs = None
+        gc.collect()
+        if not self.rig.dry:
+            torch.cuda.empty_cache()
+
     def scheduler(self, batch: int, room: int, *, trees: bool, graphs: bool) -> Scheduler:
         cache = self._cache(self.llm, batch, room, graphs)
         drafters = [self._expansion(batch, room, graphs)] if trees else []
@@ -118,7 +128,7 @@ class Bench:
         return cache
 
 
-def check_engine(rig: Rig, bench: Bench) -> int:
+def check_engine(rig: Rig) -> int:
     """Small models in float32 must say the same plainly, with trees, and replayed from graphs."""
     small = {**rig.ssm, "num_hidden_layers": 2}
     exact = Bench(rig, _random(rig, small, 2, torch.float32), _random(rig, small, 3, torch.float32))
@@ -134,13 +144,39 @@ def check_engine(rig: Rig, bench: Bench) -> int:
     return failures
 
 
-def measure_steps(rig: Rig, bench: Bench) -> None:
-    """Print where the time of a step goes, without and with CUDA graphs."""
+def measure_steps(rig: Rig, bench: Bench, until: Until) -> int:
+    """Print where the time of a step goes, without and with CUDA graphs; return the failures."""
     print(f"\nmilliseconds of a step with trees {rig.tree}, prompts of {rig.prompt} tokens")
     print(f"    B graphs {' '.join(f'{part:>8}' for part in PARTS)}     rest    total")
-    for batch in _that_fit(rig, bench):
-        for graphs in (False, True):
-            print(f"{batch:5} {'on' if graphs else 'off':6} {_step(rig, bench, batch, graphs)}")
+
+    def line(batch: int, graphs: bool) -> None:
+        print(f"{batch:5} {'on' if graphs else 'off':6} {_step(rig, bench, batch, graphs)}")
+
+    # With graphs first: it is what serves.
+    cases = [(batch, graphs) for batch in rig.batches for graphs in (True, False)]
+    return _each(rig, bench, until, "steps", cases, line)
+
+
+def _each(
+    rig: Rig,
+    bench: Bench,
+    until: Until,
+    what: str,
+    cases: Sequence[tuple[Any, ...]],
+    line: Callable[..., None],
+) -> int:
+    """Print a line for each case, whose batch comes first, that time and memory allow."""
+    failures = 0
+    for begun, case in enumerate(cases):
+        if until.leaves_out(what, begun, len(cases)):
+            break
+        bench.let_go()
+        wanted = _wanted(rig, case[0])
+        if not rig.dry and wanted > 0.7 * torch.cuda.mem_get_info()[0]:
+            print(f"{case[0]:5} left out: {wanted >> 20} MiB of keys and values")
+            continue
+        failures += attempt(f"{what} {case}", partial(line, *case))
+    return failures
 
 
 def _step(rig: Rig, bench: Bench, batch: int, graphs: bool) -> str:
@@ -161,17 +197,20 @@ def _step(rig: Rig, bench: Bench, batch: int, graphs: bool) -> str:
     return " ".join(f"{figure * 1e3 / rig.steps:8.2f}" for figure in figures)
 
 
-def measure_speed(rig: Rig, bench: Bench) -> None:
+def measure_speed(rig: Rig, bench: Bench, until: Until) -> int:
     """Print tokens a second, plain and with trees of which a given share is accepted."""
     columns = " ".join(f"trees at {mean}" for mean in TOKENS_A_STEP)
     print("\ntokens a second with CUDA graphs; trees keep a replayed number of tokens a step")
     print(f"    B      plain {columns}   ratios   tokens a step that pay")
-    for batch in _that_fit(rig, bench):
+
+    def line(batch: int) -> None:
         plain, one = _speed(rig, bench, batch, None)
         speeds = [_speed(rig, bench, batch, mean) for mean in TOKENS_A_STEP]
         ratios = " ".join(f"{speed / plain:.2f}" for speed, _ in speeds)
         figures = " ".join(f"{speed:12.0f}" for speed, _ in speeds)
         print(f"{batch:5} {plain:10.0f} {figures} {ratios:>8}   {speeds[0][1] / one:.2f}")
+
+    return _each(rig, bench, until, "speeds", [(batch,) for batch in rig.batches], line)
 
 
 def _speed(rig: Rig, bench: Bench, batch: int, mean: float | None) -> tuple[float, float]:
@@ -240,16 +279,24 @@ def _request(rig: Rig, seed: int, room: int) -> Request:
     return a_request([rng.randrange(1, rig.llm["vocab_size"]) for _ in range(rig.prompt)], room)
 
 
-def _that_fit(rig: Rig, bench: Bench) -> Iterator[int]:
-    """Yield the batches whose keys and values the device has room for beside the weights."""
-    for batch in rig.batches:
-        room = rig.prompt + (2 * rig.steps + batch + 2) * (1 + len(rig.tree.widths))
-        token = 2 * rig.llm["num_hidden_layers"] * rig.llm["hidden_size"] * 2
-        wanted = batch * room * token
-        if rig.dry or wanted < 0.7 * torch.cuda.mem_get_info()[0]:
-            yield batch
-        else:
-            print(f"{batch:5} left out: {wanted >> 20} MiB of keys and values")
+def _wanted(rig: Rig, batch: int) -> int:
+    """Return the bytes of the LLM's keys and values that a batch fills."""
+    room = rig.prompt + (2 * rig.steps + batch + 2) * (1 + len(rig.tree.widths))
+    token = 2 * rig.llm["num_hidden_layers"] * rig.llm["hidden_size"] * rig.dtype.itemsize
+    return batch * room * token
+
+
+def no_room(rig: Rig) -> str | None:
+    """Say why the LLM's weights do not fit the device, if so."""
+    if rig.dry:
+        return None
+    hidden, inner = rig.llm["hidden_size"], rig.llm["intermediate_size"]
+    layer = 4 * hidden * hidden + 3 * hidden * inner
+    weights = rig.llm["num_hidden_layers"] * layer + 2 * rig.llm["vocab_size"] * hidden
+    wanted, free = weights * rig.dtype.itemsize, torch.cuda.mem_get_info()[0]
+    if 1.1 * wanted < free:
+        return None
+    return f"weights of {wanted >> 20} MiB do not fit the {free >> 20} MiB that are free"
 
 
 def _random(

@@ -1,6 +1,8 @@
 """Where the GPU suite runs and how large its cases are: a card, or a dry run on a CPU."""
 
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,12 +21,14 @@ class Rig:
     """A device and the sizes of everything that is measured on it."""
 
     device: str
+    backend: str  # of our kernels
     heads: Heads  # query heads, key/value heads, width
     contexts: tuple[int, ...]  # the goals' own first, should time run out
     rows: tuple[int, ...]
     requests: tuple[int, ...]
     checks: tuple[Check, ...]  # contexts, rows, heads, softcap, window
-    flush: int  # bytes written before a timed call
+    flush: int  # bytes that writing over empties the card's cache
+    flushes: int  # before a timed call
     copied: int  # bytes of the copy that measures bandwidth
     llm: dict[str, int]
     ssm: dict[str, int]
@@ -55,6 +59,7 @@ def shape(vocab: int, hidden: int, inner: int, layers: int, heads: int) -> dict[
 
 CARD = Rig(
     device="cuda",
+    backend="triton",
     heads=(32, 8, 128),
     contexts=(4096, 1024, 16384, 512, 32768),
     rows=(1, 32, 8, 64, 128),
@@ -68,6 +73,7 @@ CARD = Rig(
         ([2000, 3], [32, 9], (8, 4, 256), 50.0, 1024),
     ),
     flush=256 << 20,
+    flushes=8,  # half a millisecond on an H200: the host launches the timed call meanwhile
     copied=256 << 20,
     llm=shape(32000, 4096, 11008, 32, 32),  # LLaMA-7B
     ssm=shape(32000, 768, 3072, 2, 12),  # LLaMA-68M
@@ -82,12 +88,14 @@ CARD = Rig(
 # Every path of the suite, by Triton's interpreter and sizes that it gets through in seconds.
 DRY = Rig(
     device="cpu",
+    backend="triton",
     heads=(4, 2, 64),
     contexts=(16,),
     rows=(1, 5),
     requests=(2,),
     checks=(([9, 0], [5, 1], (4, 2, 64), None, None), ([20], [3], (2, 1, 64), 50.0, 8)),
     flush=1 << 10,
+    flushes=1,
     copied=1 << 20,
     llm=shape(97, 64, 96, 2, 4),
     ssm=shape(97, 32, 48, 1, 2),
@@ -101,15 +109,43 @@ DRY = Rig(
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """When no further case may begin; the suite's parts have one each."""
+
+    deadline: float  # by time.monotonic
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def share(self, part: float) -> "Until":
+        """Return the end of a part of the time that is left."""
+        now = time.monotonic()
+        return Until(now + part * max(0.0, self.deadline - now))
+
+    def leaves_out(self, what: str, begun: int, cases: int) -> bool:
+        """Tell, and print, whether time is up before the case that comes after `begun`."""
+        if self.over:
+            print(f"time is up: {what}: {cases - begun} of {cases} left out", flush=True)
+        return self.over
+
+
+@dataclass(frozen=True, slots=True)
 class Clock:
-    """Times calls; a card's cache is flushed before each, as a model's other layers do."""
+    """Times calls; a card's cache is emptied before each, as a model's other layers do.
+
+    While the card writes, the host launches what is timed: of a launch no time counts, as of a
+    CUDA graph's none would.
+    """
 
     flush: Tensor
+    flushes: int
     rounds: int
 
     @classmethod
     def of(cls, rig: Rig) -> "Clock":
-        return cls(torch.empty(rig.flush, dtype=torch.uint8, device=rig.device), rig.rounds)
+        flush = torch.empty(rig.flush, dtype=torch.uint8, device=rig.device)
+        return cls(flush, rig.flushes, rig.rounds)
 
     def least(self, call: Callable[[], object]) -> float:
         """Return the least seconds of some rounds."""
@@ -118,7 +154,8 @@ class Clock:
         return min(self._once(call) for _ in range(self.rounds))
 
     def _once(self, call: Callable[[], object]) -> float:
-        self.flush.zero_()
+        for _ in range(self.flushes):
+            self.flush.zero_()
         if self.flush.device.type == "cpu":
             started = time.perf_counter()
             call()
@@ -130,6 +167,25 @@ class Clock:
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) / 1e3
+
+
+def attempt(what: str, call: Callable[[], int | None]) -> int:
+    """Return the failures of a part; one that ends in an error is one, and the others go on."""
+    try:
+        return call() or 0
+    except Exception as error:
+        traceback.print_exc()
+        print(f"check FAILS {what}: {type(error).__name__}: {first_line(error)}", flush=True)
+        return 1
+
+
+def lacking(what: str, error: Exception) -> None:
+    """Say what a machine or its libraries cannot do."""
+    print(f"left out: {what}: {first_line(error)}", file=sys.stderr, flush=True)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def wait(rig: Rig) -> None:

@@ -7,6 +7,7 @@ W ancestor words, L layers, M moved cache entries.
 Importing the package needs torch alone; Triton is imported by the first plan that wants it.
 """
 
+from specinfer_kernels.backend import by_head
 from specinfer_kernels.commit_kv import commit_kv
 from specinfer_kernels.errors import KernelError
 from specinfer_kernels.tree_attention import (
@@ -20,6 +21,7 @@ __all__ = [
     "AttentionPlan",
     "KernelError",
     "TreeBatch",
+    "by_head",
     "commit_kv",
     "plan_attention",
     "tree_attention",

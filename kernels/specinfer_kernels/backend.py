@@ -26,6 +26,11 @@ def choose_backend(
     return wish
 
 
+def by_head(device: torch.device) -> bool:
+    """Return whether pools [S, K, D] are read fastest as views of [K, S, D], head by head."""
+    return choose_backend(device) == "cpu"
+
+
 def _native_to(device: torch.device) -> str:
     return "cpu" if device.type == "cpu" else "triton"
 

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from triton import knobs  # type: ignore[import-untyped]
+import triton  # type: ignore[import-untyped]
+from triton import knobs
 
 from specinfer_kernels.aot import CompileOnly
 from specinfer_kernels.commit_kv.triton import BLOCKS, move
@@ -30,7 +31,7 @@ LONG = 4096  # keys
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """What a model's attention layers look like: heads/kv_heads/width, and their options."""
+    """What a model's attention layers look like: heads/kv_heads/width[/window[/softcap]]."""
 
     heads: int
     kv_heads: int
@@ -41,10 +42,14 @@ class Heads:
     @classmethod
     def parse(cls, text: str) -> "Heads":
         try:
-            heads, kv_heads, width = map(int, text.split("/"))
+            parts = text.split("/")
+            heads, kv_heads, width, window, softcap = [*parts, "0", "0"][: max(5, len(parts))]
+            return cls(
+                int(heads), int(kv_heads), int(width), int(window) or None, float(softcap) or None
+            )
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not heads/kv_heads/width") from None
-        return cls(heads, kv_heads, width)
+            wanted = "heads/kv_heads/width[/window[/softcap]]"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
 
 
 SERVED = (
@@ -121,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{binary.name:14} {label:55} {usage} {'; '.join(faults)}".rstrip(), flush=True)
     new = len(_cached() - before)
     found = f"{new} kernels new in {knobs.cache.dir}, {faulty} faulty"
-    print(f"sm_{wish.capability} {wish.dtype}: {found}")
+    print(f"Triton {triton.__version__}, sm_{wish.capability} {wish.dtype}: {found}")
     return 1 if faulty else 0
 
 
@@ -152,7 +157,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--page-size", type=int, default=16, help="slots a page of the KV cache")
     parser.add_argument(
-        "--heads", type=Heads.parse, action="append", help="heads/kv_heads/width; repeatable"
+        "--heads",
+        type=Heads.parse,
+        action="append",
+        help="heads/kv_heads/width[/window[/softcap]]; repeatable",
     )
     parser.add_argument("--tile", type=int, choices=TILES, action="append", help="packed rows")
     return parser

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specinfer.errors import SpecInferError
 from specinfer.transfer import send
-from specinfer_kernels import commit_kv
+from specinfer_kernels import by_head, commit_kv
 
 PageKey = bytes  # digest of the tokens of this page and of all pages before it
 
@@ -51,7 +51,12 @@ class Commit:
 
 
 class KVCache:
-    """Pages of keys and values for all layers, kv [L, 2, S, K, D]."""
+    """Pages of keys and values for all layers, kv [L, 2, S, K, D].
+
+    In a CPU's memory it is [L, 2, K, S, D], see `by_head`, unless slot_by_slot says otherwise.
+    """
+
+    slot_by_slot = False
 
     def __init__(
         self,
@@ -64,9 +69,12 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self.spare_slot = pages * page_size  # no page: rows of padding write there
-        shape = (layers, 2, self.spare_slot + 1, heads, width)
-        self.kv = _zeros(shape, dtype, device)
+        slots = (pages + 1) * page_size  # a page that nobody gets: rows of padding write there
+        self.spare_slot = slots - 1
+        if self.slot_by_slot or not by_head(device):
+            self.kv = _zeros((layers, 2, slots, heads, width), dtype, device)
+        else:
+            self.kv = _zeros((layers, 2, heads, slots, width), dtype, device).transpose(2, 3)
         self.page_size = page_size
         self.pages = pages
         self._free = list(range(pages))[::-1]  # low pages first: neighbours make a plain slice
@@ -107,7 +115,7 @@ class KVCache:
         wanted = -(-(sequence.length + rows) // self.page_size) - len(sequence.pages)
         if wanted > self.available:
             raise OutOfPagesError(f"{wanted} pages are needed, {self.available} are free")
-        sequence.pages.extend(self._take() for _ in range(wanted))
+        sequence.pages.extend(sorted(self._take() for _ in range(wanted)))
 
     def slots(self, sequence: CachedSequence, start: int, count: int) -> list[int]:
         """Return the slots of positions start … start+count-1."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from specinfer.kv_cache import Commit, KVCache, OutOfPagesError
+from specinfer.lean.native import NativeCache
 
 
 def cache(pages: int = 8, page_size: int = 4) -> KVCache:
@@ -126,3 +127,20 @@ def test_a_storm_of_sequences_reads_what_it_wrote_and_leaks_nothing() -> None:
         assert stored(pool, sequence) == wanted
         pool.release(sequence)  # type: ignore[arg-type]
     assert pool.used == 0
+
+
+@pytest.mark.parametrize("kind", [KVCache, NativeCache])
+def test_a_cpus_cache_lies_head_by_head_but_for_the_c_pass(kind: type[KVCache]) -> None:
+    pool = kind(
+        layers=2,
+        heads=3,
+        width=4,
+        pages=5,
+        page_size=4,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+    )
+    keys, values = pool.layer(1)
+    assert keys.shape == values.shape == (24, 3, 4)
+    assert pool.kv.is_contiguous() == (kind is NativeCache)
+    assert keys.transpose(0, 1).is_contiguous() == (kind is KVCache)

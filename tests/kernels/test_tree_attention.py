@@ -44,6 +44,14 @@ def make(
     return batch_of(contexts, trees, page_size=page_size, pages=pages)
 
 
+def by_head(tensors: Tensors) -> Tensors:
+    """Return the same with pools whose entries of one head lie beside each other."""
+    pools = (
+        pool.transpose(0, 1).contiguous().transpose(0, 1) for pool in (tensors.keys, tensors.values)
+    )
+    return Tensors(tensors.query, *pools)
+
+
 def attend(batch: TreeBatch, tensors: Tensors, backend: str = "cpu", **rules: object) -> Tensor:
     plan = plan_attention(batch, dtype=tensors.query.dtype, backend=backend)
     parts = tensors.query, tensors.keys, tensors.values
@@ -73,7 +81,9 @@ def test_cpu_stays_within_twice_the_plain_error(
 ) -> None:
     batch = make(*BATCHES[case], generator)
     plan = plan_attention(batch, dtype=dtype, backend="cpu")
-    within_budget(plan, Tensors.random(batch, *HEADS[heads], dtype, generator))
+    tensors = Tensors.random(batch, *HEADS[heads], dtype, generator)
+    within_budget(plan, tensors)
+    within_budget(plan, by_head(tensors))
 
 
 @pytest.mark.parametrize("rules", [{"softcap": 2.0}, {"window": 6}, {"softcap": 5.0, "window": 1}])
@@ -147,7 +157,10 @@ def test_pages_in_order_and_shuffled_agree(page_size: int, generator: torch.Gene
     batch = batch_of([33, 60], trees, page_size=page_size, pages=shuffled.pages)
     slots = (shuffled.pages.long()[:, :, None] * page_size + torch.arange(page_size)).flatten()
     in_order = Tensors(tensors.query, tensors.keys[slots], tensors.values[slots])
-    torch.testing.assert_close(attend(batch, tensors), attend(ordered, in_order))
+    for laid_out in (by_head, lambda given: given):
+        torch.testing.assert_close(
+            attend(batch, laid_out(tensors)), attend(ordered, laid_out(in_order))
+        )
 
 
 def test_one_plan_serves_layers_of_either_kind(generator: torch.Generator) -> None:
@@ -158,6 +171,25 @@ def test_one_plan_serves_layers_of_either_kind(generator: torch.Generator) -> No
         parts = tensors.query, tensors.keys, tensors.values
         got = tree_attention(*parts, plan, scale=0.125, window=window)
         torch.testing.assert_close(got, attend(batch, tensors, "reference", window=window))
+
+
+def test_pools_of_other_layouts_are_named(generator: torch.Generator) -> None:
+    batch = make([100], [3], generator)
+    tensors = Tensors.random(batch, 4, 2, 16, torch.float64, generator)
+    with pytest.raises(KernelError, match="keys lie by .*, values by"):
+        attend(batch, Tensors(tensors.query, tensors.keys, by_head(tensors).values))
+    apart = [torch.stack([pool, pool], 2)[:, :, 0] for pool in (tensors.keys, tensors.values)]
+    with pytest.raises(KernelError, match=r"pools are neither \[S, K, D\] nor \[K, S, D\]"):
+        attend(batch, Tensors(tensors.query, *apart))
+
+
+def test_slots_beside_the_pages_change_nothing(generator: torch.Generator) -> None:
+    """Head by head, pages are found by their number only where pools are whole pages long."""
+    batch = make([20, 33], [3, 3], generator)
+    tensors = by_head(Tensors.random(batch, 4, 2, 16, torch.float64, generator))
+    longer = (torch.cat([pool, pool[:1]]) for pool in (tensors.keys, tensors.values))
+    grown = by_head(Tensors(tensors.query, *longer))
+    assert torch.equal(attend(batch, grown), attend(batch, tensors))
 
 
 def test_pools_may_be_views_of_one_cache(generator: torch.Generator) -> None:
@@ -207,7 +239,7 @@ def test_batches_that_contradict_themselves_are_refused() -> None:
     blind, clairvoyant = good.ancestors.clone(), good.ancestors.clone()
     blind[3] = 1
     clairvoyant[0] = 0b11
-    for ancestors, message in ((blind, "see itself"), (clairvoyant, "later row")):
+    for ancestors, message in ((blind, "see itself"), (clairvoyant, "later one")):
         with pytest.raises(KernelError, match=message):
             plan_attention(changed(ancestors=ancestors), dtype=torch.float32)
     with pytest.raises(KernelError, match="7 rows after 9; limits 7 rows, 11 in all"):
@@ -216,14 +248,20 @@ def test_batches_that_contradict_themselves_are_refused() -> None:
         plan_attention(good, dtype=torch.int64)
 
 
+@pytest.mark.parametrize("by_heads", [False, True])
 @pytest.mark.parametrize("window", [None, 20])
 @pytest.mark.parametrize(("contexts", "rows"), [([5, 90, 33], [1, 1, 1]), ([40, 40], [8, 8])])
 def test_what_others_hold_is_never_read(
-    contexts: list[int], rows: list[int], window: int | None, generator: torch.Generator
+    contexts: list[int],
+    rows: list[int],
+    window: int | None,
+    by_heads: bool,
+    generator: torch.Generator,
 ) -> None:
     """Every slot that no row of the batch may see is poisoned."""
     batch = make(contexts, rows, generator)
     tensors = Tensors.random(batch, 4, 2, 16, torch.float64, generator)
+    tensors = by_head(tensors) if by_heads else tensors
     clean = attend(batch, tensors, window=window)
     own = torch.zeros(len(tensors.keys), dtype=torch.bool)
     for request, (context, count) in enumerate(zip(contexts, rows, strict=True)):

@@ -18,24 +18,14 @@ def plan_attention(
     *,
     dtype: torch.dtype,
     backend: str | None = None,
-    invariant: bool = False,
 ) -> AttentionPlan:
     """Do all of a step's work that no layer changes; dtype is that of queries and pools.
 
-    invariant asks for rows that are bit for bit the same in any batch, tree or chunk, which only
-    the backend `cpu` can give.  Never waits for a GPU.  Raises KernelError where the backend
-    cannot serve the batch.
+    Never waits for a GPU.  Raises KernelError where the backend cannot serve the batch.
     """
     if dtype not in FLOATS:
         raise KernelError(f"attention in {dtype}; choose from {', '.join(map(str, FLOATS))}")
-    chosen = choose_backend(batch.device, backend)
-    if invariant and chosen != "cpu":
-        raise KernelError(f"backend {chosen!r} cannot make rows invariant")
-    match chosen:
-        case "cpu" if invariant:
-            from specinfer_kernels.tree_attention.cpu_invariant import InvariantPlan
-
-            return InvariantPlan.of(batch, dtype)
+    match choose_backend(batch.device, backend):
         case "triton":
             from specinfer_kernels.tree_attention.triton import TritonPlan
 

@@ -20,6 +20,7 @@ from specinfer.lean.native import (
     Block,
     Kind,
     Library,
+    NativeCache,
     NativeDecoder,
     NativeLayout,
     Packed,
@@ -46,6 +47,8 @@ class LeanLM(CausalLM):
         self.name = name
         self.config = config
         self.decoder = decoder
+        if isinstance(decoder, NativeDecoder):
+            self.cache_type = NativeCache
 
     @property
     def dtype(self) -> torch.dtype:

@@ -4,13 +4,14 @@ model loads."""
 from specinfer.lean.native.layout import NativeLayout
 from specinfer.lean.native.library import Kind, Library, compile_library
 from specinfer.lean.native.packed import GROUP, Block, Packed, Rounded
-from specinfer.lean.native.run import NativeDecoder, unfit
+from specinfer.lean.native.run import NativeCache, NativeDecoder, unfit
 
 __all__ = [
     "GROUP",
     "Block",
     "Kind",
     "Library",
+    "NativeCache",
     "NativeDecoder",
     "NativeLayout",
     "Packed",

@@ -75,6 +75,12 @@ def unfit(
     return None
 
 
+class NativeCache(KVCache):
+    """Keys and values in the order that decoder.c reads."""
+
+    slot_by_slot = True
+
+
 class NativeDecoder:
     """A decoder whose linears are all of one kind for decoder.c, run by the library of that kind.
 
