@@ -143,6 +143,8 @@ def measure(
         measured = speeds(workers, prompts[: args.count], args.tokens)
         rows[name] = table(name, measured["tokens_per_s"])
         answers[name] = measured["answers"]
+    if args.speeds:
+        return {"sets": rows, "equal": tell_equal(answers)}
     stream = [token for own in ids.values() for prompt in own for token in prompt]
     long = [list(islice(cycle(stream[97 * i :]), 512)) for i in range(3)]
     ttft = first_token(workers, long)
@@ -151,14 +153,21 @@ def measure(
     print("\npeak memory, MB, and seconds to load")
     for name, peak in peaks.items():
         print(f"{name:<22}{peak:7.0f} {workers[name].load_s:7.1f}")
+    same = tell_equal(answers)
+    return {"sets": rows, "ttft_s": ttft, "eight": eight, "peak_mb": peaks, "equal": same}
+
+
+def tell_equal(answers: dict[str, dict[str, list[list[int]]]]) -> dict[str, str]:
+    """Print and return how many answers two contenders have in common."""
     pairs = (
         ("ours tree int8", "ours plain int8"),
         ("ours tree bf16", "ours plain bf16"),
         ("ours plain bf16", "transformers"),
     )
-    same = {f"{a} = {b}": equal(answers, a, b) for a, b in pairs if a in workers and b in workers}
+    there = set.intersection(*map(set, answers.values()))
+    same = {f"{a} = {b}": equal(answers, a, b) for a, b in pairs if {a, b} <= there}
     print(f"\nequal answers: {same}")
-    return {"sets": rows, "ttft_s": ttft, "eight": eight, "peak_mb": peaks, "equal": same}
+    return same
 
 
 def equal(answers: dict[str, dict[str, list[list[int]]]], one: str, other: str) -> str:
@@ -185,6 +194,7 @@ def main() -> None:
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS)
     parser.add_argument("--count", type=int, default=12, help="prompts a set")
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--speeds", action="store_true", help="no first token, batch or memory")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="write FILE.json and, with matplotlib, FILE.png")
     parser.add_argument("--verbose", action="store_true", help="let the contenders' stderr through")
