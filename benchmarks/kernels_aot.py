@@ -58,9 +58,9 @@ def table(columns: dict[str, Cells]) -> str:
         for tile, (registers, shared, faults) in cells.items():
             tiles[tile][target] = f"{registers}/{shared / 1024:.0f}{'!' if faults else ''}"
     heading = " ".join(f"{'sm_' + target:>12}" for target in columns)
-    lines = [f"{'tile':42} {heading}"]
+    lines = [f"{'tile':50} {heading}"]
     for tile, found in tiles.items():
-        lines.append(f"{tile:42} " + " ".join(f"{found.get(t, '-'):>12}" for t in columns))
+        lines.append(f"{tile:50} " + " ".join(f"{found.get(t, '-'):>12}" for t in columns))
     for target, cells in columns.items():
         lines += [f"! sm_{target} {tile}: {f}" for tile, (_, _, f) in cells.items() if f]
     return "\n".join(lines)
