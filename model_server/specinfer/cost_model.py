@@ -2,8 +2,8 @@
 
 A pass over one sequence's rows is timed before anything is served.  What that leaves out (the rest
 of a step, many sequences, their contexts, how unevenly rows are spread, a busy machine) is learnt
-from the steps themselves: a common pace that follows quickly, and for each size of batch and number
-of extra rows a slow correction that fades when nothing confirms it.
+from the steps themselves: a common pace that follows plain steps quickly, and for each size of
+batch and number of extra rows a slow correction that fades when nothing confirms it.
 """
 
 import math
@@ -14,11 +14,11 @@ from itertools import accumulate
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 RUNS = 4  # a point, of which the best counts: noise only ever adds
-PACE = 0.2  # weight of a new step in the common pace
+PACE = 0.2  # weight of a new plain step in the common pace; trees would pass for a slow machine
 OUTLIER = 1.5  # a step further off than this factor is counted as just so far
 STEADY = 24.0  # steps that a correction remembers
 FADE = 0.995  # what a correction keeps of its evidence at each step
-PROVEN = 3.0  # evidence without which a plain step is made: about one in sixty
+PROVEN = 5.0  # evidence without which a plain step is made: about one in forty
 PRIOR = 1.0  # steps' worth of belief that a correction is that of its neighbours
 SIZES = 10  # extra rows are told apart by log2 of one more than their number, up to this
 MOST = 64  # extra rows that are weighed
@@ -89,7 +89,7 @@ class CostModel:
             correction.weight *= FADE
         extra = min(SIZES, round(_extra(requests, rows)))
         cells.setdefault(extra, _Correction()).add(off)
-        self._pace += PACE * off
+        self._pace += PACE * off if extra == 0 else 0.0
         self._steps += 1
 
     def _corrected(self, requests: int, rows: int, believed: Sequence[float]) -> float:
@@ -112,6 +112,8 @@ class CostModel:
         believed = [base] * (SIZES + 2)
         for extra, cell in cells.items():
             believed[extra] = (cell.weight * cell.mean + PRIOR * base) / (cell.weight + PRIOR)
+        if 0 in cells:
+            believed[0] = cells[0].mean  # dear trees say nothing of it
         return believed
 
 

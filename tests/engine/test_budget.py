@@ -170,6 +170,16 @@ def test_a_size_that_costs_more_than_its_line_is_told_apart() -> None:
     assert cost.cost(1, 4) == pytest.approx(26, rel=0.05)
 
 
+def test_dear_trees_do_not_make_plain_steps_look_dear() -> None:
+    """Their price went into the common pace, and plain steps seemed to take a third more."""
+    cost = CostModel([10.0, 12.0], (1, 8))
+    for step in range(400):
+        dear = step % 40 > 0
+        cost.observe(8, 11 if dear else 8, 18.0 if dear else 12.0)
+    assert cost.cost(8, 8) == pytest.approx(12, rel=0.05)
+    assert cost.cost(8, 11) == pytest.approx(18, rel=0.05)
+
+
 def test_one_disturbed_pass_changes_little() -> None:
     cost = known(CostModel([10.0, 20.0], (1, 8)), passes=50)
     cost.observe(1, 1, 10_000.0)

@@ -5,7 +5,8 @@ included, against the tokens it emitted and the time a plain step takes.  Each s
 an account for every class of promises and one for looking at all.  An account gets a small share
 of the time and what its steps gain, pays what they lose, and nothing is tried on an empty one:
 what is lost in the long run is that share, whatever the estimates say, while a class that pays
-stays open, and one that begins to pay opens with its first success.
+stays open, and one that begins to pay opens with its first success.  What a class has earned
+beyond what it may hold pays for looking.
 """
 
 import math
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field
 
 SHARE = 0.002  # of the time that each class of promises may lose
 LOOKING = 0.005  # and looking for drafts, when nothing comes of it
-START, MOST = 1.0, 8.0  # plain steps' worth on a new account, and on any
+START, MOST = 1.0, 3.0  # plain steps' worth on a new account of a class, and on any
 WORST = 0.5  # plain steps that one step can lose: more is a disturbance
+AMPLE = 0.5  # plain steps' worth of looking saved up, from which nobody is left out
 CLASSES = (1.08, 1.2, 1.5)  # promised speed over plain, from which the next class begins
 
 _LOOK = -1  # the account for looking
@@ -30,6 +32,10 @@ class Ledger:
         """Tell whether there is time to look for drafts."""
         return self._balance(requests, _LOOK) >= 0
 
+    def may_look_at_all(self, requests: int) -> bool:
+        """Tell whether there is time to look at requests that promise little."""
+        return self._balance(requests, _LOOK) >= AMPLE
+
     def may_try(self, requests: int, promise: float) -> bool:
         """Tell whether to believe that a step will be so many times as fast as a plain one."""
         return self._balance(requests, _class(promise)) >= 0
@@ -42,9 +48,8 @@ class Ledger:
     def speculated(self, requests: int, promise: float, steps: float, emitted: float) -> None:
         """Book a step as long as so many plain ones, of so many tokens a request."""
         self._allow(requests)
-        gain = emitted - steps
-        self._enter(requests, _class(promise), gain)
-        self._enter(requests, _LOOK, max(0.0, gain))
+        surplus = self._enter(requests, _class(promise), emitted - steps)
+        self._enter(requests, _LOOK, surplus)
 
     def _allow(self, requests: int) -> None:
         self._enter(requests, _LOOK, LOOKING)
@@ -52,11 +57,13 @@ class Ledger:
             self._enter(requests, kind, SHARE)
 
     def _balance(self, requests: int, kind: int) -> float:
-        return self._accounts.get((_size(requests), kind), START)
+        return self._accounts.get((_size(requests), kind), AMPLE if kind == _LOOK else START)
 
-    def _enter(self, requests: int, kind: int, amount: float) -> None:
+    def _enter(self, requests: int, kind: int, amount: float) -> float:
+        """Book an amount; return what is more than an account may hold."""
         balance = self._balance(requests, kind) + max(-WORST, amount)
         self._accounts[_size(requests), kind] = min(MOST, balance)
+        return max(0.0, balance - MOST)
 
 
 def _size(requests: int) -> int:

@@ -8,7 +8,7 @@ from specinfer.request import Request
 
 SHORTEST = 2  # tokens that have to agree; what follows a single one, n-grams know better
 LONGEST = 12  # agreements are told apart up to here
-LATEST = 6  # occurrences that are looked at
+LATEST = 4  # occurrences that are looked at
 
 
 @dataclass(slots=True)

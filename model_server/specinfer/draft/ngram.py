@@ -31,7 +31,7 @@ class NGram:
         return self._following(tuple(request.tokens[-LONGEST:]))
 
     def after(self, request: Request, guess: Guess) -> Sequence[Guess]:
-        return self._following(guess.place)
+        return self._following((*guess.place[1 - LONGEST :], guess.token))
 
     def forget(self, request: Request) -> None:
         if request in self._read:
@@ -62,10 +62,9 @@ class NGram:
         for length in range(len(context), 0, -1):
             followers = self._counts.get(context[-length:])
             if followers is not None:
-                ahead = context[1 - LONGEST :]
                 total = sum(followers.values()) + 1
                 return [
-                    Guess(token, length * SHARES + count * SHARES // total, (*ahead, token))
+                    Guess(token, length * SHARES + count * SHARES // total, context)
                     for token, count in followers.items()
                 ]
         return ()

@@ -17,6 +17,7 @@ from specinfer.draft.forced import within_grammar
 from specinfer.draft.guess import Guesser, Rate, grow
 from specinfer.draft.ledger import Ledger
 from specinfer.draft.merge import merge
+from specinfer.draft.patience import Patience
 from specinfer.request import Request
 from specinfer.token_tree import TokenTree
 
@@ -68,6 +69,7 @@ class Pool:
         self._steady = steady
         self._now = now
         self._ledger = Ledger()
+        self._patience = Patience()
         self._acceptance = Acceptance()
         self._proposed: dict[Request, _Proposed] = {}  # to learn from what is emitted
         self._step = _Step()
@@ -115,6 +117,7 @@ class Pool:
     def forget(self, request: Request) -> None:
         self._proposed.pop(request, None)
         self._acceptance.forget(request)
+        self._patience.forget(request)
         for one in self._all:
             one.forget(request)
 
@@ -132,16 +135,26 @@ class Pool:
 
     def _guess(self, requests: Sequence[Request], trees: list[TokenTree], rows: int) -> None:
         """Add to the trees what the guessers have to say, where there is time to ask them."""
-        batch, cost, floor = len(requests), self._cost, 0.0
-        looking = bool(self.guessers)
-        if looking and cost is not None and requests:
-            looking = cost.knows_plain(batch) and self._ledger.may_look(batch)
-            floor = IN_COMPANY * price(batch, rows, cost) if looking else 0.0
+        floor = self._floor(len(requests), rows) if self.guessers and requests else None
+        choosy = self._cost is not None and not self._ledger.may_look_at_all(len(requests) or 1)
         for request, tree in zip(requests, trees, strict=True):
             if self._steady and request.repeatable:
                 self._grow(request, tree, _always, 0.0, alone=True)
-            elif looking:
+            elif floor is not None and (not choosy or self._patience.may_look(request)):
                 self._grow(request, tree, self._rate(request), floor)
+                self._patience.learn(request, found=len(tree) > 1)
+
+    def _floor(self, batch: int, rows: int) -> float | None:
+        """Return the chance below which no node is built; None where nobody is to be looked at.
+
+        A step that reads prompts goes without: its extra rows cost a head each, and measured gains
+        are those of other steps.
+        """
+        if self._cost is None:
+            return 0.0
+        if rows > batch or not self._cost.knows_plain(batch) or not self._ledger.may_look(batch):
+            return None
+        return IN_COMPANY * price(batch, rows, self._cost)
 
     def _grow(
         self, request: Request, tree: TokenTree, rate: Rate, floor: float, *, alone: bool = False
@@ -155,17 +168,18 @@ class Pool:
         if not starts:
             return
         credit = len(self.drafters)
-        grow(
-            tree,
-            request,
-            starts,
-            self.guessers,
-            rate,
-            nodes=self._nodes,
-            depth=self._depth,
-            floor=floor,
-            credit=credit,
-        )
+        if any(rate(who, guess.key) > floor for who, guess in starts):
+            grow(
+                tree,
+                request,
+                starts,
+                self.guessers,
+                rate,
+                nodes=self._nodes,
+                depth=self._depth,
+                floor=floor,
+                credit=credit,
+            )
         guessed = [((credit + who, guess.key), guess.token) for who, guess in starts]
         self._proposed[request] = _Proposed(tree, guessed)
 

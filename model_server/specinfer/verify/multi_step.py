@@ -48,7 +48,7 @@ def _residual(law: Tensor, draw: Draw, token: int) -> Tensor:
         owed = law.clone()
         owed[token] = 0
     else:
-        owed = (law - proposal).clamp(min=0)
+        owed = (law - proposal).clamp_(min=0)
     total = owed.sum()
     # A rejection when the two laws agree up to rounding owes nothing; the law itself is then
     # within one rounding step of the right answer.

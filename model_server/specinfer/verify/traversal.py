@@ -30,9 +30,11 @@ def _visit(
 
     A token drawn twice beneath a node is one node: its second draw comes as a leaf.
     """
-    law = laws[node]
     draws = () if node in seen else tree.draws[node]
     seen.add(node)
+    if not draws:  # the law of a leaf that falls is never made
+        return ([], choices.draw(laws[node])) if choices.accepts(weight) else None
+    law = laws[node]
     for draw in draws:
         token, proposal = tree.tokens[draw.child], draw.proposal()
         chance = float(law[token] if proposal is None else law[token] / proposal[token])
@@ -49,8 +51,8 @@ def _owed(law: Tensor, weight: float, proposal: Tensor | None, token: int) -> tu
     if proposal is None:
         rest[token] = 0
     else:
-        rest = (rest - proposal).clamp(min=0)
+        rest.sub_(proposal).clamp_(min=0)
     total = float(rest.sum())
     if total <= 0:  # nothing owed but rounding: the child was certain, or nearly
         return law, weight if weight == 1.0 else 0.0
-    return rest / total, total / (total + (1 - weight))  # exactly 1 where weight is
+    return rest.div_(total), total / (total + (1 - weight))  # exactly 1 where weight is
