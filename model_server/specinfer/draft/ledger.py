@@ -16,7 +16,8 @@ SHARE = 0.002  # of the time that each class of promises may lose
 LOOKING = 0.005  # and looking for drafts, when nothing comes of it
 START, MOST = 1.0, 3.0  # plain steps' worth on a new account of a class, and on any
 WORST = 0.5  # plain steps that one step can lose: more is a disturbance
-AMPLE = 0.5  # plain steps' worth of looking saved up, from which nobody is left out
+SAVED = 0.5  # plain steps' worth of looking, on a new account and saved up at most
+AMPLE = 1.0  # what only earnings lead to, and from where nobody is left out
 CLASSES = (1.08, 1.2, 1.5)  # promised speed over plain, from which the next class begins
 
 _LOOK = -1  # the account for looking
@@ -52,12 +53,13 @@ class Ledger:
         self._enter(requests, _LOOK, surplus)
 
     def _allow(self, requests: int) -> None:
-        self._enter(requests, _LOOK, LOOKING)
+        if self._balance(requests, _LOOK) < SAVED:
+            self._enter(requests, _LOOK, LOOKING)
         for kind in range(len(CLASSES) + 1):
             self._enter(requests, kind, SHARE)
 
     def _balance(self, requests: int, kind: int) -> float:
-        return self._accounts.get((_size(requests), kind), AMPLE if kind == _LOOK else START)
+        return self._accounts.get((_size(requests), kind), SAVED if kind == _LOOK else START)
 
     def _enter(self, requests: int, kind: int, amount: float) -> float:
         """Book an amount; return what is more than an account may hold."""
