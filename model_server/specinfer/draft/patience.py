@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from specinfer.request import Request
 
-LONGEST = 15  # steps that a request is left alone at most
+LONGEST = 7  # steps that a request is left alone at most
 
 
 @dataclass(slots=True)
