@@ -64,7 +64,7 @@ def likeliest(rows: Tensor, width: int) -> list[list[tuple[int, float]]]:
     best = best_tokens(laws)[:, None] if count == 1 else laws.topk(count).indices
     shares = laws.gather(1, best)
     if rows.device.type == "cpu":
-        pairs = zip(best.tolist(), shares.tolist(), strict=True)
+        pairs = zip(best.tolist(), shares.numpy().tolist(), strict=True)
         return [list(zip(*pair, strict=True)) for pair in pairs]
     found: list[list[tuple[float, float]]] = torch.stack(
         [best.double(), shares.double()], 2
