@@ -25,12 +25,15 @@ def test_sums_fade_and_begin_with_being_alone() -> None:
     beside = Beside()
     assert (beside.emitted, beside.expected(2.5)) == (1.0, 2.5)
     for _ in range(1000):
-        beside.add(3, 2)
+        beside.add(3, 3, 2)
     assert 2.9 < beside.emitted < 3.0
     assert beside.expected(4.0) < beside.emitted + 1.05  # of three tokens one was new
     for _ in range(1000):
-        beside.add(3, 0)
+        beside.add(3, 3, 0)
     assert beside.emitted < 1.01 and beside.expected(4.0) > 3.9
+    for _ in range(1000):
+        beside.add(3, 0, 0)
+    assert beside.expected(4.0) < 1.05  # what is never verified is worth nothing
 
 
 def planner() -> Planner:

@@ -18,12 +18,15 @@ class Beside:
     more: float = 0.0  # of them, those beyond what the others had right
     others: float = 0.0  # tokens that the others had right
 
-    def add(self, own: int, others: int) -> None:
-        """Count a step in which the SSM had so many tokens right, and the others so many."""
+    def add(self, own: int, stood: int, others: int) -> None:
+        """Count a step in which the SSM had so many tokens right, and the others so many.
+
+        stood is how many of its own were verified: a pool may drop what is not worth a row.
+        """
         fade = 1 - max(0.0, self.steps + 1 - MEMORY) / MEMORY
         self.steps = self.steps * fade + 1
         self.own = self.own * fade + own
-        self.more = self.more * fade + max(0, own - others)
+        self.more = self.more * fade + max(0, stood - others)
         self.others = self.others * fade + others
 
     @property

@@ -124,7 +124,9 @@ class Planner:
         any in the step before.
         """
         self._ranks[greedy].observe(tree, tokens)
-        self._beside[greedy, found].add(len(tree.follow(tokens)), others)
+        own = len(tree.follow(tokens))
+        stood = min(own, len(tokens) - 1)  # fewer where the tree was not verified as it was drawn
+        self._beside[greedy, found].add(own, stood, others)
 
     def rates(self, *, greedy: bool) -> Rates:
         """Return the rate at which each rank's child is the one accepted."""

@@ -110,7 +110,7 @@ class Pool:
             self._ledger.plain(requests, looked / plain)
             own -= looked
         elif step.promise is not None:
-            steps = milliseconds / plain
+            steps = own / plain  # SSMs have planners, which a shared account would only mislead
             self._ledger.speculated(requests, step.promise, steps, emitted / requests)
         self._cost.observe(requests, rows, own)
 
