@@ -148,7 +148,8 @@ class Expansion:
         self.cache.commit([Commit(draft.sequence, range(len(pending)), pending)])
         watch.stop()
         if self.planner.ssm is not None:
-            self.planner.ssm.observe(1, 1, watch.milliseconds() / passes)
+            rows = (len(pending) + draft.computed - 1) // passes  # many after it has sat out
+            self.planner.ssm.observe(1, rows, watch.milliseconds() / passes)
         return True
 
     def _grow_together(self, drafts: list[Draft]) -> None:
