@@ -23,6 +23,8 @@ from typing import Any
 from peer_report import draw, summary, table
 
 from specinfer.model_store import resolve_model
+from specinfer.model_store.pools import resolve_ssms
+from specinfer.ssm import is_borrowing
 from specinfer.tokenizer import Tokenizer
 
 HERE = Path(__file__).parent
@@ -82,8 +84,8 @@ def taking_part(args: argparse.Namespace) -> list[str]:
     out = {}
     if args.gguf is None or find_spec("llama_cpp") is None:
         out |= dict.fromkeys(CONTENDERS[-2:], "needs llama-cpp-python and --gguf")
-    if not args.ssm:
-        out["transformers assisted"] = "needs --ssm"
+    if not args.ssm or is_borrowing(args.ssm[0]):
+        out["transformers assisted"] = "needs --ssm, a whole model"
     for name, reason in out.items():
         print(f"left out: {name}: {reason}")
     return [name for name in args.contenders or CONTENDERS if name not in out]
@@ -189,7 +191,7 @@ def machine(args: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="default")
-    parser.add_argument("--ssm", action="append", default=[], help="name or folder")
+    parser.add_argument("--ssm", action="append", default=[], help="name or folder; none")
     parser.add_argument("--gguf", type=Path, help="the same weights for llama.cpp")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS)
     parser.add_argument("--count", type=int, default=12, help="prompts a set")
@@ -199,8 +201,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write FILE.json and, with matplotlib, FILE.png")
     parser.add_argument("--verbose", action="store_true", help="let the contenders' stderr through")
     args = parser.parse_args()
+    args.ssm = resolve_ssms(args.ssm, args.model)
     args.model = resolve_model(args.model)
-    args.ssm = [resolve_model(ssm) for ssm in args.ssm]
     tokenizer = Tokenizer(args.model)
     texts = {
         name: [
