@@ -12,8 +12,10 @@ from specinfer.draft.pool import Pool
 from specinfer.request import Request
 from specinfer.sampling import SamplingParams
 from specinfer.testing.toy import a_request
+from specinfer.token_tree import TokenTree
 
 PLAIN, ROW, LOOK = 10.0, 0.8, 0.02  # milliseconds: a plain step, a row more, a look at a request
+DRAW = 3.0  # and an SSM's drafts for a batch
 
 
 @dataclass
@@ -48,16 +50,47 @@ class Fixed:
 
 
 @dataclass
+class Model:
+    """An SSM that draws two tokens, for more time than a guesser."""
+
+    clock: Clock
+    name: str = "model"
+    drew: int = 0
+
+    def propose(self, requests: Sequence[Request], *, resting: bool = False) -> list[TokenTree]:
+        trees = [TokenTree.rooted_at(request.tokens[-1]) for request in requests]
+        asked = [
+            tree
+            for tree, request in zip(trees, requests, strict=True)
+            if request.repeatable or not resting
+        ]
+        for tree in asked:
+            tree.add(tree.add(0, 1, drafter=0), 2, drafter=0)
+        self.drew += len(asked)
+        self.clock.seconds += (DRAW / 1e3) * bool(asked)
+        return trees
+
+    def compare(self, request: Request, others: int) -> None:
+        """Plans nothing."""
+
+    def forget(self, request: Request) -> None:
+        """Keeps nothing."""
+
+
+@dataclass
 class Bench:
     """A pool whose steps take what rows cost."""
 
     batch: int = 4
     clock: Clock = field(default_factory=Clock)
+    models: int = 0
 
     def __post_init__(self) -> None:
         self.guesser = Fixed(self.clock)
+        self.model = Model(self.clock)
         cost = CostModel([PLAIN, PLAIN + 63 * ROW], (1, 64))
-        self.pool = Pool((), [self.guesser], cost=cost, now=self.clock)
+        guessers = [] if self.models else [self.guesser]
+        self.pool = Pool([self.model] * self.models, guessers, cost=cost, now=self.clock)
         self.requests = [a_request([0]) for _ in range(self.batch)]
         self.emitted = self.rows = 0
 
@@ -130,6 +163,41 @@ def test_the_request_that_copies_is_told_apart_from_its_mates() -> None:
     assert max(late) <= 10, "and it alone"
     speed = bench.emitted / 600 / (bench.clock() * 1e3 / 600 / bench.plain_ms())
     assert speed > 1.05 * 8
+
+
+def test_an_ssm_that_is_never_right_costs_less_than_two_hundredths() -> None:
+    for batch in (1, 8, 32):
+        bench, steps = Bench(batch, models=1), 4000
+        for _ in range(steps):
+            bench.step([False] * batch)
+        assert bench.clock() * 1e3 < 1.02 * steps * bench.plain_ms()
+        assert bench.model.drew > 10 * batch, "it is still looked at now and then"
+
+
+def test_an_ssm_that_begins_to_be_right_drafts_again() -> None:
+    bench = Bench(4, models=1)
+    for _ in range(1000):
+        bench.step([False] * 4)
+    for _ in range(300):
+        bench.step([True] * 4)
+    before = bench.emitted
+    for _ in range(100):
+        bench.step([True] * 4)
+    assert bench.emitted - before > 250 * 4
+
+
+def test_an_ssm_that_rests_still_drafts_for_answers_that_depend_on_it() -> None:
+    bench = Bench(2, models=1)
+    for _ in range(400):
+        bench.step([False] * 2)
+    seeded = a_request([0])
+    seeded.params = SamplingParams(temperature=0.8, seed=1, max_new_tokens=50)
+    bench.requests[1] = seeded
+    assert seeded.repeatable
+    before, steps = bench.model.drew, 100
+    for _ in range(steps):
+        bench.step([False] * 2)
+    assert steps <= bench.model.drew - before < 1.2 * steps
 
 
 def test_sizes_of_batches_have_accounts_of_their_own() -> None:

@@ -14,9 +14,10 @@ class Drafter(Protocol):
     def name(self) -> str:
         """Name under which its figures are reported."""
 
-    def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
+    def propose(self, requests: Sequence[Request], *, resting: bool = False) -> list[TokenTree]:
         """Return a tree for each request, rooted at its last token; a bare root is no proposal.
 
+        resting: only for those whose answers depend on being drafted for (`repeatable`).
         No path may be longer than the request's `room` minus one.  Whether a node is drawn may
         depend on what was drawn before it, never on its own value: verification would be biased
         (a point mass, being certain, is free of this).

@@ -56,11 +56,10 @@ class Expansion:
         self._drafts: dict[Request, Draft] = {}
         self._found: dict[Request, int] = {}  # by the other drafters in the last step
 
-    def propose(self, requests: Sequence[Request]) -> list[TokenTree]:
+    def propose(self, requests: Sequence[Request], *, resting: bool = False) -> list[TokenTree]:
         self._learn(requests)
-        shapes = self.planner.shapes(
-            requests, lambda request: len(self._pending(request)), lambda r: self._found.get(r, 0)
-        )
+        behind, found = (lambda one: len(self._pending(one))), (lambda one: self._found.get(one, 0))
+        shapes = self.planner.shapes(requests, behind, found, resting=resting)
         drafts = [self._resume(*pair) for pair in zip(requests, shapes, strict=True)]
         active = [draft for draft in drafts if draft is not None]
         if not self._grown_alone(active):

@@ -20,7 +20,9 @@ SAVED = 0.5  # plain steps' worth of looking, on a new account and saved up at m
 AMPLE = 1.0  # what only earnings lead to, and from where nobody is left out
 CLASSES = (1.08, 1.2, 1.5)  # promised speed over plain, from which the next class begins
 
-_LOOK = -1  # the account for looking
+DRAFTING = 0.005  # of the time that SSMs may lose
+
+_LOOK, _SSM = -1, -2  # the accounts for looking, and for SSMs
 
 
 @dataclass(slots=True)
@@ -51,6 +53,18 @@ class Ledger:
         self._allow(requests)
         surplus = self._enter(requests, _class(promise), emitted - steps)
         self._enter(requests, _LOOK, surplus)
+
+    def may_draft(self, requests: int) -> bool:
+        """Tell whether SSMs have time to draft."""
+        return self._balance(requests, _SSM) >= 0
+
+    def drafted(self, requests: int, steps: float, emitted: float) -> None:
+        """Book a step in which SSMs drafted, as long as so many plain ones with all they took."""
+        self._enter(requests, _SSM, DRAFTING + emitted - steps)
+
+    def undrafted(self, requests: int) -> None:
+        """Book a step in which no SSM drafted."""
+        self._enter(requests, _SSM, DRAFTING)
 
     def _allow(self, requests: int) -> None:
         if self._balance(requests, _LOOK) < SAVED:

@@ -60,8 +60,12 @@ class Planner:
         requests: Sequence[Request],
         behind: Callable[[Request], int],
         others: Callable[[Request], int] = lambda request: 0,
+        *,
+        resting: bool = False,
     ) -> list[Shape | None]:
         """Return the shape for each request; None where drafting is not expected to pay.
+
+        resting: nobody is drafted for but those whose answers depend on it.
 
         An answer that is to repeat itself from a seed gets the same shape whatever was learnt.
         When nobody drafts, the one that is least behind, by tokens to catch up with, may be
@@ -72,10 +76,12 @@ class Planner:
         shapes = [
             self.whole(greedy=own)
             if request.repeatable
+            else None
+            if resting
             else self.shape(batch, greedy=own, found=others(request) > 0)
             for request, own in zip(requests, greedy, strict=True)
         ]
-        if requests and not any(shapes):
+        if requests and not resting and not any(shapes):
             missing = list(map(behind, requests))
             least = min(range(batch), key=missing.__getitem__)
             if self.may_look(batch, missing[least]):

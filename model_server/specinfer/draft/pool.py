@@ -30,6 +30,7 @@ class _Step:
 
     drafting: float = 0.0
     models: float = 0.0  # of it in SSMs, whose passes their planner weighs
+    drawn: bool = False  # whether an SSM has drafted by its own choice
     promise: float | None = None  # how much faster than a plain step; None: nothing is tried
 
 
@@ -104,6 +105,10 @@ class Pool:
         if self._cost is None:
             return
         step, plain = self._step, self._cost.cost(requests, requests)
+        if step.drawn:
+            self._ledger.drafted(requests, milliseconds / plain, emitted / requests)
+        else:
+            self._ledger.undrafted(requests)
         own = milliseconds - step.models
         if rows == requests:
             looked = step.drafting - step.models
@@ -125,12 +130,14 @@ class Pool:
         """Return the SSMs' trees, merged; bare roots without one."""
         if not self.drafters:
             return [TokenTree.rooted_at(request.tokens[-1]) for request in requests]
-        proposals = [drafter.propose(requests) for drafter in self.drafters]
+        resting = self._cost is not None and not self._ledger.may_draft(len(requests) or 1)
+        proposals = [drafter.propose(requests, resting=resting) for drafter in self.drafters]
         merged = [merge(trees) for trees in zip(*proposals, strict=True)]
         trees = [within_grammar(*pair) for pair in zip(requests, merged, strict=True)]
         for request, tree in zip(requests, trees, strict=True):
             if len(tree) > 1:
                 self._proposed[request] = _Proposed(tree)
+        self._step.drawn = bool(self._proposed) and not resting
         return trees
 
     def _guess(self, requests: Sequence[Request], trees: list[TokenTree], rows: int) -> None:
