@@ -21,6 +21,7 @@ AMPLE = 1.0  # what only earnings lead to, and from where nobody is left out
 CLASSES = (1.08, 1.2, 1.5)  # promised speed over plain, from which the next class begins
 
 DRAFTING = 0.005  # of the time that SSMs may lose
+CROWD = 8  # requests from which SSMs, who would read all their prompts first, have to wait a while
 
 _LOOK, _SSM = -1, -2  # the accounts for looking, and for SSMs
 
@@ -59,8 +60,11 @@ class Ledger:
         return self._balance(requests, _SSM) >= 0
 
     def drafted(self, requests: int, steps: float, emitted: float) -> None:
-        """Book a step in which SSMs drafted, as long as so many plain ones with all they took."""
-        self._enter(requests, _SSM, DRAFTING + emitted - steps)
+        """Book a step in which SSMs drafted, as long as so many plain ones with all they took.
+
+        They begin by reading every request's prompt, so a larger batch can lose more at once.
+        """
+        self._enter(requests, _SSM, DRAFTING + emitted - steps, WORST * requests)
 
     def undrafted(self, requests: int) -> None:
         """Book a step in which no SSM drafted."""
@@ -73,11 +77,12 @@ class Ledger:
             self._enter(requests, kind, SHARE)
 
     def _balance(self, requests: int, kind: int) -> float:
-        return self._accounts.get((_size(requests), kind), SAVED if kind == _LOOK else START)
+        start = SAVED if kind == _LOOK else START - requests / CROWD if kind == _SSM else START
+        return self._accounts.get((_size(requests), kind), start)
 
-    def _enter(self, requests: int, kind: int, amount: float) -> float:
+    def _enter(self, requests: int, kind: int, amount: float, worst: float = WORST) -> float:
         """Book an amount; return what is more than an account may hold."""
-        balance = self._balance(requests, kind) + max(-WORST, amount)
+        balance = self._balance(requests, kind) + max(-worst, amount)
         self._accounts[_size(requests), kind] = min(MOST, balance)
         return max(0.0, balance - MOST)
 

@@ -128,9 +128,9 @@ class Pool:
 
     def _drawn(self, requests: Sequence[Request]) -> list[TokenTree]:
         """Return the SSMs' trees, merged; bare roots without one."""
-        if not self.drafters:
-            return [TokenTree.rooted_at(request.tokens[-1]) for request in requests]
         resting = self._cost is not None and not self._ledger.may_draft(len(requests) or 1)
+        if not self.drafters or (resting and not any(request.repeatable for request in requests)):
+            return [TokenTree.rooted_at(request.tokens[-1]) for request in requests]
         proposals = [drafter.propose(requests, resting=resting) for drafter in self.drafters]
         merged = [merge(trees) for trees in zip(*proposals, strict=True)]
         trees = [within_grammar(*pair) for pair in zip(requests, merged, strict=True)]
