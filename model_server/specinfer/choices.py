@@ -45,9 +45,7 @@ class SeededChoices:
         """
         if law.device.type == "cpu":
             return inverted(law.numpy(), self._uniform())
-        rising = law.double().cumsum(0)  # where law is: of a GPU's only the token comes back
-        point = rising[-1:] * self._uniform()
-        return int(torch.searchsorted(rising, point, right=True).clamp(max=len(law) - 1))
+        return int(inverted_rows(law[None], self._uniform()))
 
     def _uniform(self) -> float:
         return float(torch.rand((), dtype=torch.float64, generator=self._generator))
@@ -65,6 +63,16 @@ def inverted(law: NDArray[np.floating], uniform: float) -> int:
     block = _passed(rising, point)
     inside = law[block * BLOCK : (block + 1) * BLOCK].cumsum(dtype=np.float64)
     return block * BLOCK + _passed(inside, point - (rising[block - 1] if block else 0.0))
+
+
+def inverted_rows(laws: Tensor, uniforms: Tensor | float) -> Tensor:
+    """Return where each distribution function of laws [R, V] passes its number of [R, 1], [R].
+
+    It is computed where the laws are: of a GPU's only tokens need come back.
+    """
+    rising = laws.double().cumsum(1)
+    found = torch.searchsorted(rising, rising[:, -1:] * uniforms, right=True)
+    return found[:, 0].clamp(max=laws.shape[1] - 1)
 
 
 def _passed(rising: NDArray[np.float64], point: float) -> int:

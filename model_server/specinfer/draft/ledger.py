@@ -2,11 +2,11 @@
 
 Gains and losses are measured, not modelled: a step's whole time, everything beside the pass
 included, against the tokens it emitted and the time a plain step takes.  Each size of batch has
-an account for every class of promises and one for looking at all.  An account gets a small share
-of the time and what its steps gain, pays what they lose, and nothing is tried on an empty one:
-what is lost in the long run is that share, whatever the estimates say, while a class that pays
-stays open, and one that begins to pay opens with its first success.  What a class has earned
-beyond what it may hold pays for looking.
+an account for every class of promises, one for looking at all and one for SSMs.  An account gets
+a small share of the time and what its steps gain, pays what they lose, and nothing is tried on an
+empty one: what is lost in the long run is that share, whatever the estimates say, while a class
+that pays stays open, and one that begins to pay opens with its first success.  What a class has
+earned beyond what it may hold pays for looking.
 """
 
 import math
@@ -19,7 +19,6 @@ WORST = 0.5  # plain steps that one step can lose: more is a disturbance
 SAVED = 0.5  # plain steps' worth of looking, on a new account and saved up at most
 AMPLE = 1.0  # what only earnings lead to, and from where nobody is left out
 CLASSES = (1.08, 1.2, 1.5)  # promised speed over plain, from which the next class begins
-
 DRAFTING = 0.005  # of the time that SSMs may lose
 CROWD = 8  # requests from which SSMs, who would read all their prompts first, have to wait a while
 
@@ -77,14 +76,21 @@ class Ledger:
             self._enter(requests, kind, SHARE)
 
     def _balance(self, requests: int, kind: int) -> float:
-        start = SAVED if kind == _LOOK else START - requests / CROWD if kind == _SSM else START
-        return self._accounts.get((_size(requests), kind), start)
+        balance = self._accounts.get((_size(requests), kind))
+        return _start(requests, kind) if balance is None else balance
 
     def _enter(self, requests: int, kind: int, amount: float, worst: float = WORST) -> float:
         """Book an amount; return what is more than an account may hold."""
         balance = self._balance(requests, kind) + max(-worst, amount)
         self._accounts[_size(requests), kind] = min(MOST, balance)
         return max(0.0, balance - MOST)
+
+
+def _start(requests: int, kind: int) -> float:
+    """Return what a new account holds."""
+    if kind == _LOOK:
+        return SAVED
+    return START - requests / CROWD if kind == _SSM else START
 
 
 def _size(requests: int) -> int:

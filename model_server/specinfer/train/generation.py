@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specinfer.choices import inverted_rows
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
 from specinfer.llm import CausalLM
 from specinfer.train.prompts import Frame, Prompt
@@ -178,10 +179,8 @@ def drawn(laws: Tensor, generator: torch.Generator) -> Tensor:
 
     torch.multinomial draws V of them, which took half as long as the LLM's own int8 pass.
     """
-    sums = laws.double().cumsum(1)
-    heights = torch.rand(len(laws), 1, dtype=torch.double, generator=generator, device=laws.device)
-    found = torch.searchsorted(sums, heights * sums[:, -1:], right=True)
-    return found[:, 0].clamp(max=laws.shape[1] - 1)
+    uniforms = torch.rand(len(laws), 1, dtype=torch.double, generator=generator, device=laws.device)
+    return inverted_rows(laws, uniforms)
 
 
 def _segment(cache: KVCache, dialogue: _Dialogue) -> Segment:
