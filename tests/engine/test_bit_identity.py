@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specinfer.config import EngineConfig
 from specinfer.engine import Engine
+from specinfer.frame import Frame, FrameShape, pack
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
 from specinfer.lean import LeanLM, load_llm
 from specinfer.lean.native import NativeDecoder
@@ -92,6 +93,21 @@ def test_a_trees_rows_are_those_of_plain_decoding(llm: LeanLM, seed: int, thread
             nodes = path_to(segment.parents, leaf)
             plain = one_by_one(llm, prompt, [segment.tokens[node] for node in nodes])
             assert torch.equal(own[nodes], plain)
+
+
+def test_normed_rows_are_what_the_head_reads(llm: LeanLM) -> None:
+    """In any order of the wanted rows; and asking for them changes no bit of the logits."""
+    decoder = llm.decoder
+    assert isinstance(decoder, NativeDecoder)
+    cache = llm.new_cache(tokens=256, page_size=16)
+    sequence = read(llm, cache, range(1, 40), chunk=16)
+    cache.reserve(sequence, 5)
+    made = plan(cache, [Segment(sequence, [7, 8, 9, 3, 4], [-1, 0, 0, 2, 1], [4, 0, 2])])
+    frame = Frame.over(pack(made, shape := FrameShape.exactly(made)), shape)
+    normed = torch.full((3, decoder.embedding.shape[1]), torch.nan)
+    logits = decoder(frame, cache, normed)
+    torch.testing.assert_close(decoder.head(normed), logits, rtol=1e-4, atol=1e-4)
+    assert torch.equal(logits, decoder(frame, cache))
 
 
 def path_to(parents: Sequence[int], node: int) -> list[int]:

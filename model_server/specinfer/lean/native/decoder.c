@@ -44,6 +44,7 @@ typedef struct {
 typedef struct {
     float *x;               /* [N, hidden], the embedded tokens; overwritten */
     float *logits;          /* [R, V] */
+    float *normed;          /* [R, hidden], what the head reads; may be null */
     float *kv;              /* [depth, 2, S, K, D] */
     const float *cos, *sin; /* [N, D]; sines of the first half are negated */
     const int64_t *slots;   /* [N] */
@@ -298,8 +299,10 @@ static void run_layer(Worker *own, int64_t number)
 static void run_head(Worker *own)
 {
     const Linear *head = &own->m->head;
-    const int64_t rows = own->p->wanted_rows;
+    const int64_t rows = own->p->wanted_rows, n = own->m->hidden;
     norm_rows(own, own->m->norm, own->p->wanted, rows);
+    for (int64_t r = own->thread; own->p->normed && r < rows; r += own->threads)
+        memcpy(own->p->normed + r * n, own->w->y + r * own->w->wide, n * sizeof(float));
     if (rows)
         apply(head, share(head->out, 1, own->thread, own->threads), &own->w->narrow, rows,
               own->p->logits, head->out, 0, &own->stream);

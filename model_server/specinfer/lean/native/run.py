@@ -51,8 +51,9 @@ class Pass(ctypes.Structure):
     """decoder.c's structure of that name."""
 
     _fields_ = (
-        *((name, Pointer) for name in ("x", "logits", "kv", "cos", "sin", "slots", "wanted")),
-        *((name, Pointer) for name in ("ancestors", "starts", "contexts", "pages")),
+        *((name, Pointer) for name in ("x", "logits", "normed", "kv", "cos", "sin")),
+        *((name, Pointer) for name in ("slots", "wanted", "ancestors")),
+        *((name, Pointer) for name in ("starts", "contexts", "pages")),
         *((name, Long) for name in ("rows", "wanted_rows", "requests", "words", "columns")),
         *((name, Long) for name in ("page_size", "kv_slots", "longest", "threads")),
     )
@@ -88,7 +89,7 @@ class NativeDecoder:
     """
 
     def __init__(self, decoder: Decoder, library: Library) -> None:
-        self.embedding, self.dtype = decoder.embedding, torch.float32
+        self.embedding, self.head, self.dtype = decoder.embedding, decoder.head, torch.float32
         self._decoder = decoder  # the structures point into its tensors
         first = decoder.blocks[0]
         assert isinstance(decoder.head, Grouped)
@@ -117,11 +118,19 @@ class NativeDecoder:
         )
         self._decode = library.specinfer_decode
 
-    def __call__(self, frame: Frame, cache: KVCache) -> Tensor:
-        """Return the logits of the frame's wanted rows, [R, V]."""
+    def __call__(self, frame: Frame, cache: KVCache, normed: Tensor | None = None) -> Tensor:
+        """Return the logits of the frame's wanted rows, [R, V].
+
+        What the head made them of, the rows after the last norm, is written to normed
+        [R, hidden] float32 where that is given.
+        """
         x, logits = self.embedded(frame.tokens), self.room(len(frame.wanted))
         given, turn = self.given(frame, cache)
         given.x, given.logits = at(x), at(logits)
+        if normed is not None:
+            assert normed.dtype == torch.float32
+            assert normed.shape == (len(frame.wanted), x.shape[1])
+            given.normed = at(normed)
         given.cos, given.sin = map(at, turn)
         self.decode(given)
         return logits
