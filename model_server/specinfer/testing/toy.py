@@ -78,6 +78,40 @@ def write_tiny_model(
     return folder
 
 
+def write_tiny_recurrent(
+    folder: Path,
+    llm: Path,
+    vocabulary: Tensor,
+    *,
+    seed: int = 0,
+    inner: int = 96,
+    blocks: int = 2,
+    scale: float = 0.3,
+) -> Path:
+    """Write a recurrent SSM of random weights for the LLM in a folder."""
+    from transformers import AutoModelForCausalLM
+
+    from specinfer.ssm import save_recurrent
+
+    auto: Any = AutoModelForCausalLM
+    embedding = auto.from_pretrained(llm, dtype=torch.float32).get_input_embeddings().weight
+    width, random = embedding.shape[1], torch.Generator().manual_seed(seed)
+    shapes: dict[str, tuple[int, ...]] = {
+        **dict.fromkeys(("state_norm", "token_norm", "norm"), (width,)),
+        "inward": (width, 2 * width),
+    }
+    for block in map("blocks.{}".format, range(blocks)):
+        shapes[f"{block}.norm"] = (width,)
+        shapes[f"{block}.gate_proj"] = shapes[f"{block}.up_proj"] = (inner, width)
+        shapes[f"{block}.down_proj"] = (width, inner)
+    learnt = {
+        f"{name}.weight": scale * torch.randn(shape, generator=random) + (len(shape) == 1)
+        for name, shape in shapes.items()
+    }
+    save_recurrent(folder, learnt, vocabulary, embedding, 1e-5, {"licence": "none"})
+    return folder
+
+
 def write_tokenizer(folder: Path, vocab: int) -> None:
     """Write a tokenizer of single characters, `<end>` and then from `!` upwards."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
