@@ -30,13 +30,7 @@ class Constrained:
 
 def taken_as_they_are(request: Request) -> bool:
     """Tell whether a request's logits need no adjustment, so that nobody need know the paths."""
-    params = request.params
-    return not (
-        params.penalised
-        or params.logit_bias
-        or request.constraint is not None
-        or request.emitted < params.min_new_tokens
-    )
+    return not request.adjusted and request.emitted >= request.params.min_new_tokens
 
 
 def adjust(rows: Tensor, request: Request, paths: Sequence[Sequence[int]]) -> Tensor:

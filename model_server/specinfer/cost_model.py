@@ -25,6 +25,15 @@ MOST = 64  # extra rows that are weighed
 FRESH = 16  # steps for which weighed costs are kept: making them takes 0.1 ms
 
 
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """Costs as of some step."""
+
+    step: int
+    costs: list[float]
+    cheapest: float
+
+
 @dataclass(slots=True)
 class _Correction:
     """A fading mean of log(observed / expected)."""
@@ -49,7 +58,7 @@ class CostModel:
         self._costs = [max(costs[: place + 1]) for place in range(len(costs))]
         self._pace = 0.0  # log of observed / measured at start-up, all steps alike
         self._cells: dict[int, Cells] = {}  # by log2 of the requests
-        self._weighed: dict[tuple[int, int], tuple[int, list[float]]] = {}
+        self._weighed: dict[tuple[int, int], _Weighed] = {}
         self._steps = 0
 
     @classmethod
@@ -64,14 +73,11 @@ class CostModel:
 
     def costs(self, requests: int, rows: int) -> list[float]:
         """Return the milliseconds with 0 … MOST rows more, never falling, as of lately."""
-        made, known = self._weighed.get((requests, rows), (-FRESH, []))
-        if self._steps - made >= FRESH:
-            believed = self._believed(requests)
-            each = (self._corrected(requests, rows + more, believed) for more in range(MOST + 1))
-            known = list(accumulate(each, max))
-            if rows == requests:  # one with prompts is hardly met again
-                self._weighed[requests, rows] = self._steps, known
-        return known
+        return self._lately(requests, rows).costs
+
+    def cheapest(self, requests: int, rows: int) -> float:
+        """Return the least that a row more costs, of all numbers of rows more, as of lately."""
+        return self._lately(requests, rows).cheapest
 
     def knows_plain(self, requests: int) -> bool:
         """Tell whether a step over the roots alone has been seen lately at this batch size.
@@ -91,6 +97,18 @@ class CostModel:
         cells.setdefault(extra, _Correction()).add(off)
         self._pace += PACE * off if extra == 0 else 0.0
         self._steps += 1
+
+    def _lately(self, requests: int, rows: int) -> _Weighed:
+        known = self._weighed.get((requests, rows))
+        if known is None or self._steps - known.step >= FRESH:
+            believed = self._believed(requests)
+            each = (self._corrected(requests, rows + more, believed) for more in range(MOST + 1))
+            plain, *more = costs = list(accumulate(each, max))
+            cheapest = min((dearer - plain) / extra for extra, dearer in enumerate(more, 1))
+            known = _Weighed(self._steps, costs, cheapest)
+            if rows == requests:  # one with prompts is hardly met again
+                self._weighed[requests, rows] = known
+        return known
 
     def _corrected(self, requests: int, rows: int, believed: Sequence[float]) -> float:
         """Draw a line between the points around, or on through the last two, and correct it."""

@@ -13,6 +13,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,8 +42,7 @@ class CachedSequence:
         return len(self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """What a step leaves in the cache: rows counted from the sequence's end, and their tokens."""
 
     sequence: CachedSequence
@@ -112,7 +112,9 @@ class KVCache:
 
     def reserve(self, sequence: CachedSequence, rows: int) -> None:
         """Make place for rows behind the sequence; raises OutOfPagesError and changes nothing."""
-        wanted = -(-(sequence.length + rows) // self.page_size) - len(sequence.pages)
+        wanted = -(-(len(sequence.tokens) + rows) // self.page_size) - len(sequence.pages)
+        if wanted <= 0:
+            return
         if wanted > self.available:
             raise OutOfPagesError(f"{wanted} pages are needed, {self.available} are free")
         sequence.pages.extend(sorted(self._take() for _ in range(wanted)))

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from specinfer.grammar.constraint import Constraint
 from specinfer.sampling import SamplingParams as SamplingParams
@@ -82,6 +82,14 @@ class Delta:
 Sink = Callable[[Delta], None]
 
 
+class Spent(NamedTuple):
+    """Milliseconds of one step."""
+
+    ssm_ms: float = 0.0
+    verify_ms: float = 0.0
+    commit_ms: float = 0.0
+
+
 @dataclass(slots=True)
 class Tally:
     """The mutable counters behind SpeculationStats."""
@@ -99,6 +107,12 @@ class Tally:
     accepted: dict[str, int] = field(default_factory=dict)
     accepted_nodes: int = 0
     histogram: Counter[int] = field(default_factory=Counter)  # accepted nodes of a step -> steps
+
+    def spend(self, spent: Spent) -> None:
+        """Add a step's time."""
+        self.ssm_ms += spent.ssm_ms
+        self.verify_ms += spent.verify_ms
+        self.commit_ms += spent.commit_ms
 
     def count(
         self,
@@ -156,6 +170,7 @@ class Request:
     constraint: Constraint | None = None  # where the answer stands in its grammar
     arrived: float = field(default_factory=time.perf_counter)
     tokens: list[int] = field(init=False)  # prompt and answer
+    adjusted: bool = field(init=False)  # whether its logits are never taken as they are
     tally: Tally = field(default_factory=Tally)
     cancelled: bool = False
     finish_reason: FinishReason | None = None
@@ -163,6 +178,8 @@ class Request:
 
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt)
+        params = self.params
+        self.adjusted = params.penalised or bool(params.logit_bias) or self.constraint is not None
 
     @property
     def emitted(self) -> int:

@@ -78,6 +78,11 @@ class SamplingParams:
         return self.temperature == 0
 
     @property
+    def filtered(self) -> bool:
+        """Whether some tokens' probability becomes zero."""
+        return self.top_k != 0 or self.top_p != 1 or self.typical_p != 1 or self.min_p != 0
+
+    @property
     def penalised(self) -> bool:
         """Whether a token's logit depends on the tokens before it."""
         return (

@@ -7,7 +7,7 @@ youngest request steps back and is read again later; nothing it has emitted is l
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specinfer.draft.low_acceptance import LowAcceptance
 from specinfer.errors import QueueFullError
@@ -19,13 +19,13 @@ from specinfer.token_tree import TokenTree
 
 @dataclass(slots=True, eq=False)
 class _Running:
+    """A request in the batch, and its part of the step."""
+
     request: Request
     sequence: CachedSequence
-
-    @property
-    def pending(self) -> list[int]:
-        """Tokens that are not in the cache yet; the last one is the root of the next tree."""
-        return self.request.tokens[self.sequence.length :]
+    chunk: list[int] = field(default_factory=list)  # tokens that it reads
+    whole: bool = False  # they end with the root of its next tree
+    nodes: int | None = None  # of its tree at most; None: it has no place yet
 
 
 class Scheduler:
@@ -87,6 +87,7 @@ class Scheduler:
         outcomes = self._speculator.run(jobs)
         spent = (time.perf_counter() - started) * 1e3
         for job, outcome in zip(jobs, outcomes, strict=True):
+            job.request.tally.spend(self._speculator.spent)
             self._deliver(job, outcome, spent)
         self._speculator.learn(jobs, outcomes, (time.perf_counter() - started) * 1e3)
 
@@ -128,60 +129,63 @@ class Scheduler:
         A tree's place is reserved before it is drawn: dropping one for what it has become would
         bias the answer, and a seeded request's draws cannot be taken back.
         """
-        chunks, placed = self._chunks(), dict[_Running, int]()
-        for entry, chunk in chunks.items():
-            if entry in self._running:
-                self._place(entry, chunk, placed)
-        asked = [entry for entry, nodes in placed.items() if nodes]
-        rows = sum(len(chunks[entry]) for entry in placed)
-        trees = self._speculator.draft([entry.request for entry in asked], rows)
-        tree_of = dict(zip(asked, trees, strict=True))
-        return [self._job(entry, chunks[entry], tree_of.get(entry)) for entry in placed]
+        self._share_rows()
+        for entry in list(self._running):
+            if entry.chunk:
+                self._place(entry)
+        placed = [entry for entry in self._running if entry.nodes is not None]
+        rows = sum(len(entry.chunk) for entry in placed)
+        asked = [entry.request for entry in placed if entry.nodes]
+        trees = iter(self._speculator.draft(asked, rows))
+        return [self._job(entry, next(trees) if entry.nodes else None) for entry in placed]
 
-    def _job(self, entry: _Running, chunk: list[int], tree: TokenTree | None) -> Job:
+    def _job(self, entry: _Running, tree: TokenTree | None) -> Job:
         """Return the job of a request whose rows are reserved; a bare root where it has no tree."""
-        if len(chunk) < len(entry.pending):
-            return Job(entry.request, entry.sequence, chunk, None)
-        return Job(entry.request, entry.sequence, chunk, tree or TokenTree.rooted_at(chunk[-1]))
+        if tree is None and entry.whole:
+            tree = TokenTree.rooted_at(entry.chunk[-1])
+        return Job(entry.request, entry.sequence, entry.chunk, tree)
 
-    def _chunks(self) -> dict[_Running, list[int]]:
+    def _share_rows(self) -> None:
         """Share prefill_rows out, oldest first; a request at its last token always takes part."""
         left = self._prefill_rows
-        chunks: dict[_Running, list[int]] = {}
         for entry in self._running:
-            pending = entry.pending
-            chunk = pending if len(pending) == 1 else pending[:left]
-            left -= len(chunk) if len(pending) > 1 else 0
-            if chunk:
-                chunks[entry] = chunk
-        return chunks
+            pending = entry.request.tokens[len(entry.sequence.tokens) :]
+            if len(pending) > 1:
+                entry.chunk = pending[:left]
+                left -= len(entry.chunk)
+            else:
+                entry.chunk = pending
+            entry.whole = len(entry.chunk) == len(pending)
+            entry.nodes = None
 
-    def _place(self, entry: _Running, chunk: list[int], placed: dict[_Running, int]) -> None:
+    def _place(self, entry: _Running) -> None:
         """Reserve an entry's rows and note how many nodes its tree may have.
 
         Youngest first, others step back to make place; those placed already do not.
         """
-        most = self._tree_rows if len(chunk) == len(entry.pending) else 0
-        while True:
+        most = self._tree_rows if entry.whole else 0
+        while not self._fits(entry, most):
             firm = self._drawn and entry.request.repeatable and len(self._running) > 1
-            for nodes in (most,) if firm else (most, 0):
-                if self._fits(entry, len(chunk) + nodes):
-                    placed[entry] = nodes
-                    return
-            victim = self._running[-1]
-            if victim is entry or victim in placed:
-                self._preempt(entry)
+            if not firm and self._fits(entry, 0):
                 return
+            victim = self._running[-1]
+            if victim is entry or victim.nodes is not None:
+                victim = entry
             self._preempt(victim)
+            if victim is entry:
+                return
 
-    def _fits(self, entry: _Running, rows: int) -> bool:
+    def _fits(self, entry: _Running, nodes: int) -> bool:
+        """Reserve an entry's rows, so many nodes among them, if there are pages for all."""
         try:
-            self._cache.reserve(entry.sequence, rows)
+            self._cache.reserve(entry.sequence, len(entry.chunk) + nodes)
         except OutOfPagesError:
             return False
+        entry.nodes = nodes
         return True
 
     def _preempt(self, entry: _Running) -> None:
+        entry.chunk = []
         self._remove(entry)
         self._waiting.appendleft(entry.request)
 
@@ -209,10 +213,13 @@ class Scheduler:
 
     def _count(self, job: Job, outcome: Outcome, emitted: int) -> None:
         assert job.tree is not None
-        names = self._speculator.pool.names
-        drafted = [[names[drafter] for drafter in who] for who in job.tree.drafters()[1:]]
-        accepted = [drafted[node - 1] for node in outcome.accepted[:emitted]]
-        self._watch.observe(drafted, accepted)
+        drafted: list[list[str]] = []
+        accepted: list[list[str]] = []
+        if len(job.tree) > 1:
+            names = self._speculator.pool.names
+            drafted = [[names[drafter] for drafter in who] for who in job.tree.drafters()[1:]]
+            accepted = [drafted[node - 1] for node in outcome.accepted[:emitted]]
+            self._watch.observe(drafted, accepted)
         job.request.tally.count(
             nodes=len(job.tree), emitted=emitted, accepted=accepted, drafted=drafted
         )

@@ -6,9 +6,7 @@ the accepted paths in the cache.  Prompts that are still being read ride in the 
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import TypeGuard
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,14 +16,15 @@ from specinfer.config import Verifier
 from specinfer.draft.pool import Pool
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
 from specinfer.llm import CausalLM
-from specinfer.request import Request, TokenLogprob
+from specinfer.request import Request, Spent, TokenLogprob
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import Segment, chain, chain_and_tree, plan
-from specinfer.verify import Laws, best_of_each, follow_best, verify
+from specinfer.verify import best_of_all, follow_best, verify
+
+Verdict = tuple[list[int], int]  # the accepted nodes, and the token that follows them
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A request's part of a step: tokens to read, and the tree to verify below the last one.
 
     Without a tree the prompt goes on after `pending`, and nothing is emitted.
@@ -46,8 +45,7 @@ class Job:
         return chain_and_tree(self.sequence, self.pending, self.tree)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a step decided for one job: the accepted nodes and the token after them."""
 
     accepted: Sequence[int]
@@ -64,28 +62,35 @@ class Speculator:
         cache: KVCache,
         pool: Pool,
         verifier: Verifier,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.llm = llm
         self.cache = cache
         self.pool = pool
+        self.spent = Spent()  # by the latest step
         self._verifier: Verifier = verifier
+        self._now = now
 
     def draft(self, requests: Sequence[Request], rows: int) -> list[TokenTree]:
         """Propose a tree for each request, to be verified beside so many rows."""
-        with _Clock(requests, "ssm_ms"):
-            return self.pool.propose(requests, rows)
+        began = self._now()
+        trees = self.pool.propose(requests, rows)
+        self.spent = Spent((self._now() - began) * 1e3)
+        return trees
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Verify the jobs' trees, whose rows are reserved; None of a job's tokens may be lost."""
-        requests = [job.request for job in jobs]
-        with _Clock(requests, "verify_ms"):
-            rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
-            outcomes = self._verified(jobs, rows)
-        with _Clock(requests, "commit_ms"):
-            self.cache.commit([_commit(j, o) for j, o in zip(jobs, outcomes, strict=True)])
-            for job, outcome in zip(jobs, outcomes, strict=True):
-                if job.tree is not None:
-                    self.pool.observe(job.request, outcome.tokens)
+        began = self._now()
+        rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
+        outcomes = self._verified(jobs, rows)
+        verified = self._now()
+        self.cache.commit([_commit(j, o) for j, o in zip(jobs, outcomes, strict=True)])
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if job.tree is not None:
+                self.pool.observe(job.request, outcome.tokens)
+        self.spent = self.spent._replace(
+            verify_ms=(verified - began) * 1e3, commit_ms=(self._now() - verified) * 1e3
+        )
         return outcomes
 
     def learn(self, jobs: Sequence[Job], outcomes: Sequence[Outcome], milliseconds: float) -> None:
@@ -96,44 +101,38 @@ class Speculator:
 
     def _verified(self, jobs: Sequence[Job], rows: Tensor) -> list[Outcome]:
         """Decide for each job by its rows of the LLM's logits, [R, V] in all."""
-        ends = list(accumulate((len(job.tree) if job.tree else 0 for job in jobs), initial=0))
-        own = [rows[start:end] for start, end in pairwise(ends)] if len(jobs) > 1 else [rows]
-        wanted = [_adjusted(job, part) for job, part in zip(jobs, own, strict=True)]
-        best = best_of_each(
-            [part for job, part in zip(jobs, wanted, strict=True) if _is_greedy(part, job)]
-        )
+        best: list[int] | None = None  # of all rows together: a GPU is waited for once
         outcomes: list[Outcome] = []
-        for job, part, raw in zip(jobs, wanted, own, strict=True):
+        start = 0
+        for job in jobs:
             if job.tree is None:
                 outcomes.append(Outcome((), []))
-            elif _is_greedy(part, job):
-                outcomes.append(_outcome(job, raw, follow_best(job.tree, next(best))))
+                continue
+            end = start + len(job.tree)
+            plain = taken_as_they_are(job.request)
+            if plain and job.request.params.greedy:
+                best = best or best_of_all(rows)
+                verdict = follow_best(job.tree, best[start:end])
             else:
-                params, choices = job.request.params, job.request.choices
-                verdict = verify(job.tree, part, params, choices, self._verifier)
-                outcomes.append(_outcome(job, raw, verdict))
+                verdict = self._verdict(job, job.tree, rows[start:end], plain)
+            outcomes.append(_outcome(job, job.tree, rows, start, verdict))
+            start = end
         return outcomes
 
-
-def _adjusted(job: Job, rows: Tensor) -> Laws:
-    if job.tree is None or taken_as_they_are(job.request):
-        return rows
-    paths = [job.tree.tokens_to(node) for node in range(len(job.tree))]
-    return adjust_lazily(rows, job.request, paths)
-
-
-def _is_greedy(rows: Laws, job: Job) -> TypeGuard[Tensor]:
-    """Tell whether all rows of a job are there, and only their likeliest tokens matter."""
-    return job.tree is not None and job.request.params.greedy and isinstance(rows, Tensor)
+    def _verdict(self, job: Job, tree: TokenTree, rows: Tensor, plain: bool) -> Verdict:
+        request = job.request
+        paths = () if plain else [tree.tokens_to(node) for node in range(len(tree))]
+        laws = rows if plain else adjust_lazily(rows, request, paths)
+        return verify(tree, laws, request.params, request.choices, self._verifier)
 
 
-def _outcome(job: Job, rows: Tensor, verdict: tuple[list[int], int]) -> Outcome:
-    assert job.tree is not None
+def _outcome(job: Job, tree: TokenTree, rows: Tensor, start: int, verdict: Verdict) -> Outcome:
     accepted, following = verdict
-    tokens = [*(job.tree.tokens[node] for node in accepted), following]
+    tokens = [*(tree.tokens[node] for node in accepted), following]
     if job.request.params.logprobs is None:
         return Outcome(accepted, tokens)
-    return Outcome(accepted, tokens, _logprobs(rows[[ROOT, *accepted]], tokens, job.request))
+    path = [start + node for node in (ROOT, *accepted)]
+    return Outcome(accepted, tokens, _logprobs(rows[path], tokens, job.request))
 
 
 def _logprobs(rows: Tensor, tokens: list[int], request: Request) -> list[TokenLogprob]:
@@ -154,24 +153,3 @@ def _commit(job: Job, outcome: Outcome) -> Commit:
     shift = len(job.pending) - 1
     rows = [*range(len(job.pending)), *(node + shift for node in outcome.accepted)]
     return Commit(job.sequence, rows, [*job.pending, *outcome.tokens[:-1]])
-
-
-class _Clock:
-    """Add a block's duration to one counter of every request that took part."""
-
-    def __init__(
-        self,
-        requests: Sequence[Request],
-        counter: str,
-        now: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._requests, self._counter, self._now = requests, counter, now
-
-    def __enter__(self) -> None:
-        self._start = self._now()
-
-    def __exit__(self, *_: object) -> None:
-        spent = (self._now() - self._start) * 1e3
-        for request in self._requests:
-            tally = request.tally
-            setattr(tally, self._counter, getattr(tally, self._counter) + spent)

@@ -203,6 +203,7 @@ def test_an_ssm_that_rests_still_drafts_for_answers_that_depend_on_it() -> None:
 def test_sizes_of_batches_have_accounts_of_their_own() -> None:
     ledger = Ledger()
     for _ in range(100):
+        ledger.passed(8)
         ledger.speculated(8, 1.3, 2.0, 1.0)
     assert not ledger.may_try(8, 1.3)
     assert ledger.may_try(8, 1.1) and ledger.may_try(2, 1.3)
@@ -214,7 +215,7 @@ def test_an_account_opens_again_in_time_and_stays_open_after_a_success() -> None
         ledger.speculated(8, 1.3, 1.2, 1.0)
     steps = 0
     while not ledger.may_try(8, 1.3):
-        ledger.plain(8, 0.0)
+        ledger.passed(8)
         steps += 1
     assert steps <= 0.2 / SHARE
     ledger.speculated(8, 1.3, 1.2, 2.2)
@@ -226,7 +227,8 @@ def test_an_account_opens_again_in_time_and_stays_open_after_a_success() -> None
 def test_what_a_class_earns_pays_for_looking() -> None:
     ledger = Ledger()
     while ledger.may_look(1):
-        ledger.plain(1, 0.2)
+        ledger.passed(1)
+        ledger.looked(1, 0.2)
     for _ in range(5):
         ledger.speculated(1, 2.0, 1.1, 3.0)
     assert ledger.may_look_at_all(1)
@@ -239,7 +241,7 @@ def test_one_disturbed_step_closes_nothing_for_long() -> None:
         steps += 1
     assert steps > 1
     for _ in range(int(0.5 / SHARE) + 1):
-        ledger.plain(1, 0.0)
+        ledger.passed(1)
     assert ledger.may_try(1, 2.0)
 
 
@@ -266,7 +268,8 @@ def test_looking_takes_no_more_than_its_share() -> None:
     for _ in range(steps):
         share = 0.05 if ledger.may_look(1) else 0.0
         looked += share
-        ledger.plain(1, share)
+        ledger.passed(1)
+        ledger.looked(1, share)
     assert looked <= LOOKING * steps + 0.6
 
 

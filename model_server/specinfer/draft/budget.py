@@ -18,9 +18,7 @@ def price(requests: int, rows: int, cost: CostModel) -> float:
 
     rows are those that take part in any case, a root of each request among them.
     """
-    plain, *more = cost.costs(requests, rows)
-    cheapest = min((dearer - plain) / extra for extra, dearer in enumerate(more, 1))
-    return requests * cheapest / plain
+    return requests * cost.cheapest(requests, rows) / cost.costs(requests, rows)[0]
 
 
 def worth_verifying(

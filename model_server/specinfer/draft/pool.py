@@ -104,15 +104,14 @@ class Pool:
         """Learn from a whole step without prompts: its rows, how long it took, what it emitted."""
         if self._cost is None:
             return
-        step, plain = self._step, self._cost.cost(requests, requests)
+        step, plain = self._step, self._cost.costs(requests, requests)[0]
+        self._ledger.passed(requests)
         if step.drawn:
             self._ledger.drafted(requests, milliseconds / plain, emitted / requests)
-        else:
-            self._ledger.undrafted(requests)
         own = milliseconds - step.models
         if rows == requests:
             looked = step.drafting - step.models
-            self._ledger.plain(requests, looked / plain)
+            self._ledger.looked(requests, looked / plain)
             own -= looked
         elif step.promise is not None:
             steps = own / plain  # SSMs have planners, which a shared account would only mislead

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from torch import Tensor
+from specinfer.choices import Law
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 
@@ -22,8 +22,10 @@ class Replay:
         yes = min(1.0, max(0.0, probability))
         return bool(self._pick([1 - yes, yes]))
 
-    def draw(self, law: Tensor) -> int:
-        return self._pick(law.tolist())
+    def draw(self, law: Law) -> int:
+        weights: list[float] = law.tolist()
+        total = sum(weights)
+        return self._pick([weight / total for weight in weights])
 
     def _pick(self, probabilities: list[float]) -> int:
         options = [i for i, p in enumerate(probabilities) if p > 0]

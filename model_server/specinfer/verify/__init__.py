@@ -4,8 +4,8 @@ from specinfer.choices import Choices
 from specinfer.config import Verifier
 from specinfer.sampling import SamplingParams
 from specinfer.token_tree import TokenTree
-from specinfer.verify.greedy import best_of_each, follow_best, verify_greedy
-from specinfer.verify.laws import Laws, WarpedRows
+from specinfer.verify.greedy import best_of_all, follow_best, verify_greedy
+from specinfer.verify.laws import Laws, WarpedRows, weights
 from specinfer.verify.multi_step import verify_multi_step
 from specinfer.verify.naive import verify_naive
 from specinfer.verify.traversal import verify_traversal
@@ -24,9 +24,9 @@ def verify(
     """
     if params.greedy:
         return verify_greedy(tree, rows)
-    laws = WarpedRows(rows, params)
     if verifier == "naive" or (verifier == "auto" and tree.point_masses_only):
-        return verify_naive(tree, laws, choices)
+        return verify_naive(tree, weights(rows, params), choices)
+    laws = WarpedRows(rows, params)
     if verifier in ("auto", "traversal"):
         return verify_traversal(tree, laws, choices)
     return verify_multi_step(tree, laws, choices)
@@ -40,7 +40,7 @@ def draws_with_replacement(verifier: Verifier) -> bool:
 __all__ = [
     "Laws",
     "WarpedRows",
-    "best_of_each",
+    "best_of_all",
     "draws_with_replacement",
     "follow_best",
     "verify",

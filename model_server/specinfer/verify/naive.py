@@ -7,14 +7,14 @@ chosen outright (point masses) it accepts as often as multi-step verification do
 
 from specinfer.choices import Choices
 from specinfer.token_tree import ROOT, TokenTree
-from specinfer.verify.laws import Laws
+from specinfer.verify.laws import Weights
 
 
-def verify_naive(tree: TokenTree, laws: Laws, choices: Choices) -> tuple[list[int], int]:
+def verify_naive(tree: TokenTree, laws: Weights, choices: Choices) -> tuple[list[int], int]:
     """Follow the LLM's own draws down the tree.
 
-    laws are the LLM's own, warped, after each node.  Returns the accepted nodes, root
-    excluded, and the token that follows them.
+    laws are in proportion to the LLM's own, warped, after each node.  Returns the accepted nodes,
+    root excluded, and the token that follows them.
     """
     accepted: list[int] = []
     node = ROOT
