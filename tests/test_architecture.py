@@ -20,7 +20,8 @@ SOURCES = {
 LAYERS = [
     ["errors"],
     ["grammar"],
-    ["config", "choices", "token_tree", "text", "sampling", "cost_model", "transfer", "stopwatch"],
+    ["config", "choices", "token_tree", "text", "sampling", "cost_model"],
+    ["transfer", "stopwatch", "tally"],
     ["request"],
     ["warp", "adjust"],
     ["kv_cache"],

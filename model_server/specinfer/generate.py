@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from specinfer.config import EngineConfig
     from specinfer.engine import Engine
     from specinfer.parallel.remote import RemoteEngine
-    from specinfer.request import Delta, SamplingParams, SpeculationStats
+    from specinfer.request import Delta, SamplingParams
+    from specinfer.tally import SpeculationStats
 
 HELP = "Answer one prompt with the engine alone and stream it to the terminal."
 

@@ -16,7 +16,8 @@ from specinfer.config import Verifier
 from specinfer.draft.pool import Pool
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
 from specinfer.llm import CausalLM
-from specinfer.request import Request, Spent, TokenLogprob
+from specinfer.request import Request, TokenLogprob
+from specinfer.tally import Spent
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import Segment, chain, chain_and_tree, plan
 from specinfer.verify import best_of_all, follow_best, verify
@@ -68,6 +69,7 @@ class Speculator:
         self.cache = cache
         self.pool = pool
         self.spent = Spent()  # by the latest step
+        self._drafting = 0.0  # milliseconds, for the step to come
         self._verifier: Verifier = verifier
         self._now = now
 
@@ -75,7 +77,7 @@ class Speculator:
         """Propose a tree for each request, to be verified beside so many rows."""
         began = self._now()
         trees = self.pool.propose(requests, rows)
-        self.spent = Spent((self._now() - began) * 1e3)
+        self._drafting = (self._now() - began) * 1e3
         return trees
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
@@ -88,9 +90,8 @@ class Speculator:
         for job, outcome in zip(jobs, outcomes, strict=True):
             if job.tree is not None:
                 self.pool.observe(job.request, outcome.tokens)
-        self.spent = self.spent._replace(
-            verify_ms=(verified - began) * 1e3, commit_ms=(self._now() - verified) * 1e3
-        )
+        committing = (self._now() - verified) * 1e3
+        self.spent = Spent(self._drafting, (verified - began) * 1e3, committing)
         return outcomes
 
     def learn(self, jobs: Sequence[Job], outcomes: Sequence[Outcome], milliseconds: float) -> None:
@@ -114,7 +115,8 @@ class Speculator:
                 best = best or best_of_all(rows)
                 verdict = follow_best(job.tree, best[start:end])
             else:
-                verdict = self._verdict(job, job.tree, rows[start:end], plain)
+                own = rows[start:end] if len(jobs) > 1 else rows
+                verdict = self._verdict(job, job.tree, own, plain)
             outcomes.append(_outcome(job, job.tree, rows, start, verdict))
             start = end
         return outcomes

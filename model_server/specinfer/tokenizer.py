@@ -20,6 +20,7 @@ class Tokenizer:
         except (OSError, ValueError, KeyError) as error:
             raise ModelFolderError(f"{folder}: no usable tokenizer") from error
         self._backend: Any = _plain_backend(self._inner)
+        self._pieces: dict[int, str] = {}  # texts of single tokens, which every other call is for
         self.eos = frozenset(_end_ids(folder)) or frozenset(
             token for token in [self._inner.eos_token_id] if token is not None
         )
@@ -45,6 +46,14 @@ class Tokenizer:
         return ids
 
     def decode(self, tokens: Sequence[int]) -> str:
+        if len(tokens) != 1:
+            return self._decoded(tokens)
+        piece = self._pieces.get(tokens[0])
+        if piece is None:
+            piece = self._pieces[tokens[0]] = self._decoded(tokens)
+        return piece
+
+    def _decoded(self, tokens: Sequence[int]) -> str:
         if self._backend is not None:
             whole: str = self._backend.decode(list(tokens), skip_special_tokens=True)
             return whole

@@ -6,7 +6,7 @@ from.  A prompt's chunk is the tree that never branches, so prefill and decoding
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,26 +76,28 @@ def chain_and_tree(sequence: CachedSequence, pending: Sequence[int], tree: Token
 
 def plan(cache: KVCache, segments: Sequence[Segment]) -> ForwardPlan:
     """Lay the segments out as one pass.  Their rows' places must be reserved in the cache."""
-    starts = list(accumulate(map(len, segments), initial=0))
     tokens: list[int] = []
     slots: list[int] = []
     positions: list[int] = []
     wanted: list[int] = []
-    for start, segment in zip(starts, segments, strict=False):
-        end = segment.sequence.length
+    starts, contexts = [0], []
+    for segment in segments:
+        start, end = len(tokens), segment.sequence.length
         tokens += segment.tokens
-        slots += cache.slots(segment.sequence, end, len(segment))
+        slots += cache.slots(segment.sequence, end, len(segment.tokens))
         positions += [end + depth for depth in _depths(segment.parents)]
         wanted += [start + row for row in segment.wanted]
+        starts.append(len(tokens))
+        contexts.append(end)
     return ForwardPlan(
         tokens=tokens,
         positions=positions,
         slots=slots,
         wanted=wanted,
         starts=starts,
-        contexts=[segment.sequence.length for segment in segments],
+        contexts=contexts,
         pages=[segment.sequence.pages for segment in segments],
-        ancestors=_ancestors(segments, starts[-1]),
+        ancestors=_ancestors(segments),
         cache=cache,
     )
 
@@ -107,20 +109,13 @@ def _depths(parents: Sequence[int]) -> list[int]:
     return depths
 
 
-def _ancestors(segments: Sequence[Segment], rows: int) -> NDArray[np.int64]:
+def _ancestors(segments: Sequence[Segment]) -> NDArray[np.int64]:
     """Return the bits of each row, [N, W]: bit j is set when it descends from, or is, row j."""
-    longest = max(map(len, segments))
-    if longest == 1:  # roots alone
-        return np.ones((rows, 1), dtype=np.int64)
-    words = -(-longest // 64)
-    bits = np.zeros((rows, words * 64), dtype=bool)
-    start = 0
+    words = -(-max(map(len, segments)) // 64)
+    packed: list[bytes] = []
     for segment in segments:
-        size = len(segment)
-        own = bits[start : start + size]
+        bits: list[int] = []
         for row, parent in enumerate(segment.parents):
-            if parent >= 0:
-                own[row, :size] = own[parent, :size]
-            own[row, row] = True
-        start += size
-    return np.packbits(bits, axis=1, bitorder="little").view(np.int64)
+            bits.append((bits[parent] if parent >= 0 else 0) | 1 << row)
+        packed += [own.to_bytes(8 * words, "little") for own in bits]
+    return np.frombuffer(b"".join(packed), dtype="<i8").reshape(-1, words)

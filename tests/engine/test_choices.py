@@ -54,3 +54,19 @@ def test_exact_law_of_a_small_program() -> None:
         return "ab"[choices.draw(torch.tensor([0.5, 0.5], dtype=torch.float64))]
 
     assert exact_law(program) == {"a": 0.375, "b": 0.375, "yes": 0.25}
+
+
+def test_a_rare_token_behind_a_heavy_one_keeps_its_chance() -> None:
+    """In float32 the sum of its block is that of the heavy one alone."""
+    law = np.zeros(600, dtype=np.float32)
+    law[[100, 300]], law[200] = 1.0, 1e-9
+    step = 1e-12
+    points = 0.5 + step * np.arange(-1500, 1500)
+    share = step * sum(inverted(law, point) == 200 for point in points)
+    assert share == pytest.approx(0.5e-9, rel=0.01)
+
+
+def test_weights_need_not_sum_to_one() -> None:
+    law = torch.tensor([0.1, 0.4, 0.0, 0.5])
+    one, two = SeededChoices(3), SeededChoices(3)
+    assert [one.draw(law) for _ in range(50)] == [two.draw(8 * law) for _ in range(50)]

@@ -18,6 +18,13 @@ def test_temperature_divides_the_logits() -> None:
     torch.testing.assert_close(warp(ROWS, SamplingParams(temperature=2)), (ROWS / 2).softmax(1))
 
 
+def test_the_coldest_temperature_is_a_point_mass() -> None:
+    """1e-40 is no float32 number but 0: such rows were divided into NaN."""
+    rows = torch.tensor([[2.0, 1.0, -torch.inf, 2.0]])
+    laws = warp(rows, SamplingParams(temperature=1e-40))
+    assert laws.tolist() == [[0.5, 0, 0, 0.5]]
+
+
 def test_top_k_keeps_exactly_k_even_among_equals() -> None:
     laws = warp(torch.zeros(1, 5), SamplingParams(temperature=1, top_k=2))
     assert laws.tolist() == [[0.5, 0.5, 0, 0, 0]]

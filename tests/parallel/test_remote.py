@@ -17,7 +17,8 @@ OPENING = """
 import os, sys, time
 from multiprocessing.connection import Client
 from specinfer.parallel.messages import *
-from specinfer.request import Delta, Tally
+from specinfer.request import Delta
+from specinfer.tally import Tally
 rank = Client(sys.argv[1], "AF_UNIX")
 start = rank.recv()
 def ready():

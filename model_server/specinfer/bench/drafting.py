@@ -13,7 +13,7 @@ from specinfer.bench.tables import Say
 from specinfer.config import EngineConfig, TreeShape
 from specinfer.engine import Engine
 from specinfer.llm import CausalLM
-from specinfer.request import SpeculationStats
+from specinfer.tally import SpeculationStats
 from specinfer.testing.ask import Asker
 
 DEPTH = 8

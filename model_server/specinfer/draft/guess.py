@@ -59,14 +59,15 @@ def grow(
     depth: int,
     floor: float = 0.0,
     credit: int = 0,
-) -> None:
+) -> list[float]:
     """Add to a tree what is likelier than floor, at most so many nodes a guesser.
 
     Draws are credited to the guesser's number plus `credit`.  What is grown never depends on
-    what the tree has already, which may have been sampled.
+    what the tree has already, which may have been sampled.  Returns the chances of its new nodes.
     """
     heap: list[_Growth] = []
-    left = [nodes] * len(guessers)
+    chances: list[float] = []
+    left, known = [nodes] * len(guessers), len(tree)
     deepest = min(depth, request.room - 1)
 
     def push(chance: float, who: int, parent: int, level: int, guess: Guess) -> None:
@@ -82,8 +83,11 @@ def grow(
             continue
         left[who] -= 1
         node = tree.add(parent, guess.token, drafter=credit + who, key=guess.key)
+        if node == known + len(chances):
+            chances.append(-chance)
         for following in guessers[who].after(request, guess):
             push(-chance, who, node, level + 1, following)
+    return chances
 
 
 def _allowed(request: Request, tree: TokenTree, parent: int, token: int) -> bool:

@@ -21,6 +21,7 @@ from specinfer.draft.patience import Patience
 from specinfer.request import Request
 from specinfer.token_tree import TokenTree
 
+_CERTAIN = (1.0,)  # the root
 IN_COMPANY = 0.5  # of what nodes need on average: one that others have paid the way for
 
 
@@ -40,6 +41,7 @@ class _Proposed:
 
     tree: TokenTree
     guessed: Sequence[Trial] = ()
+    chances: Sequence[float] | None = None  # that each node stands, where they are known already
 
 
 class Pool:
@@ -131,6 +133,8 @@ class Pool:
         if not self.drafters or (resting and not any(request.repeatable for request in requests)):
             return [TokenTree.rooted_at(request.tokens[-1]) for request in requests]
         proposals = [drafter.propose(requests, resting=resting) for drafter in self.drafters]
+        if all(len(tree) == 1 for trees in proposals for tree in trees):
+            return proposals[0]
         merged = [merge(trees) for trees in zip(*proposals, strict=True)]
         trees = [within_grammar(*pair) for pair in zip(requests, merged, strict=True)]
         for request, tree in zip(requests, trees, strict=True):
@@ -173,9 +177,10 @@ class Pool:
         ]
         if not starts:
             return
-        credit = len(self.drafters)
+        credit, drawn = len(self.drafters), len(tree) > 1
+        chances = None
         if any(rate(who, guess.key) > floor for who, guess in starts):
-            grow(
+            grown = grow(
                 tree,
                 request,
                 starts,
@@ -186,8 +191,9 @@ class Pool:
                 floor=floor,
                 credit=credit,
             )
+            chances = None if drawn else [1.0, *grown]
         guessed = [((credit + who, guess.key), guess.token) for who, guess in starts]
-        self._proposed[request] = _Proposed(tree, guessed)
+        self._proposed[request] = _Proposed(tree, guessed, chances)
 
     def _rate(self, request: Request) -> Rate:
         """Return how likely a guess for a request is to stand, its parent having stood."""
@@ -202,24 +208,28 @@ class Pool:
 
         Sampled draws are never dropped, nor what a seed's answer depends on.
         """
-        free = [
-            tree.point_masses_only and not (self._steady and request.repeatable)
-            for request, tree in zip(requests, trees, strict=True)
-        ]
         chances = [
-            self._acceptance.chances(request, tree) if may else [1.0]
-            for request, tree, may in zip(requests, trees, free, strict=True)
+            self._chances(request, tree) for request, tree in zip(requests, trees, strict=True)
         ]
-        fixed = sum(len(tree) - 1 for tree, may in zip(trees, free, strict=True) if not may)
+        fixed = sum(
+            len(tree) - 1 for tree, own in zip(trees, chances, strict=True) if len(own) == 1
+        )
         kept, gain = worth_verifying(chances, rows + fixed, cost)
         if gain > 1 and self._ledger.may_try(len(requests), gain):
             self._step.promise = gain
         else:
             kept = [{0}] * len(trees)
         return [
-            pruned(tree, nodes) if may else tree
-            for tree, nodes, may in zip(trees, kept, free, strict=True)
+            pruned(tree, nodes) if len(own) > 1 else tree
+            for tree, nodes, own in zip(trees, kept, chances, strict=True)
         ]
+
+    def _chances(self, request: Request, tree: TokenTree) -> Sequence[float]:
+        """Return how likely each node is to stand; the root alone where none may be dropped."""
+        if len(tree) == 1 or (self._steady and request.repeatable) or not tree.point_masses_only:
+            return _CERTAIN
+        known = self._proposed[request].chances
+        return self._acceptance.chances(request, tree) if known is None else known
 
 
 def _always(who: int, key: int) -> float:

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from specinfer.errors import ParameterError
-from specinfer.request import Delta, SamplingParams, SpeculationStats, TokenLogprob
+from specinfer.request import Delta, SamplingParams, TokenLogprob
 from specinfer.server.backend import Engine
 from specinfer.server.errors import RequestError
 from specinfer.server.settings import ServerSettings
+from specinfer.tally import SpeculationStats
 
 Document = dict[str, Any]
 Neutral = dict[str, tuple[object, ...]]  # a parameter, and the values of it that ask for nothing

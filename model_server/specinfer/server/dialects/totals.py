@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from specinfer.request import DrafterStats, SpeculationStats
+from specinfer.tally import DrafterStats, SpeculationStats
 
 if TYPE_CHECKING:
     from specinfer.server.dialects.common import Answer
