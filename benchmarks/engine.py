@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import transformers
@@ -34,6 +35,7 @@ from specinfer.tree_attention import ForwardPlan
 PROMPTS = Path(__file__).parent / "prompts"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 STRIDE = 37  # answers' lengths follow each other in steps of so many tokens, round and round
+Rows = TypeVar("Rows")
 UNEVEN = 0.8  # share of the batch below which a window ends: no more prompts to fill it with
 
 
@@ -43,14 +45,17 @@ class Watch:
     def __init__(self, llm: CausalLM, clock: Callable[[], float]) -> None:
         self.now = clock
         self.seconds = 0.0
-        self._forward = llm.forward
-        llm.forward = self.forward  # type: ignore[method-assign]
+        llm.forward = self._timed(llm.forward)  # type: ignore[method-assign]
+        llm.forward_with_states = self._timed(llm.forward_with_states)  # type: ignore[method-assign]
 
-    def forward(self, plan: ForwardPlan) -> torch.Tensor:
-        started = self.now()
-        rows = self._forward(plan)
-        self.seconds += self.now() - started
-        return rows
+    def _timed(self, forward: Callable[[ForwardPlan], Rows]) -> Callable[[ForwardPlan], Rows]:
+        def timed(plan: ForwardPlan) -> Rows:
+            started = self.now()
+            rows = forward(plan)
+            self.seconds += self.now() - started
+            return rows
+
+        return timed
 
 
 @dataclass

@@ -18,13 +18,14 @@ from gpu_rig import Rig, Until, attempt, wait
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 import specinfer.speculate
+from specinfer.attend import tree_attention_name
 from specinfer.draft.expansion import Expansion
 from specinfer.draft.planner import Planner, cut_short
 from specinfer.draft.pool import Pool
 from specinfer.draft.ranks import Profile
 from specinfer.graphs import Buckets, CudaCapture, Graphs, Run
 from specinfer.kv_cache import KVCache
-from specinfer.llm import CausalLM, tree_attention_name
+from specinfer.llm import CausalLM
 from specinfer.request import Request
 from specinfer.scheduler import Scheduler
 from specinfer.speculate import Job, Outcome, Speculator

@@ -26,6 +26,7 @@ LAYERS = [
     ["warp", "adjust"],
     ["kv_cache"],
     ["tree_attention"],
+    ["attend"],
     ["frame"],
     ["graphs"],
     ["llm", "verify"],

@@ -1,7 +1,10 @@
 """From a configuration to the parts of an engine: models, caches, drafters, measured costs."""
 
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import torch
 
 from specinfer.config import EngineConfig
 from specinfer.cost_model import ROWS, CostModel, FlatCost
@@ -9,15 +12,16 @@ from specinfer.draft.expansion import Expansion
 from specinfer.draft.forced import Forced
 from specinfer.draft.lookup import PromptLookup
 from specinfer.draft.ngram import NGram
-from specinfer.draft.planner import Planner, cut_short, of_any_size
+from specinfer.draft.planner import Passes, Planner, cut_short, of_any_size
 from specinfer.draft.pool import Pool
 from specinfer.draft.ranks import Profile
+from specinfer.draft.recurrence import Recurrence
 from specinfer.errors import ConfigError, ModelFolderError
 from specinfer.graphs import Buckets, CudaCapture, Graphs, what_waits
 from specinfer.kv_cache import KVCache
 from specinfer.llm import CausalLM
 from specinfer.speculate import Speculator
-from specinfer.ssm import load_ssm
+from specinfer.ssm import RecurrentSSM, is_recurrent, load_ssm
 from specinfer.stopwatch import Stopwatch
 from specinfer.tokenizer import Tokenizer, has_tokenizer
 from specinfer.tree_attention import Segment, plan
@@ -29,10 +33,11 @@ log = logging.getLogger(__name__)
 def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Speculator:
     """Build cache and drafters for a loaded LLM; raises ModelFolderError for an unfit SSM."""
     cache = llm.new_cache(tokens=config.cache_tokens, page_size=config.page_size)
-    _capture(config, llm, cache, config.most_nodes)
+    states = llm.state_width if any(map(is_recurrent, config.ssms)) else None
+    _capture(config, llm, cache, config.most_nodes, states)
     cost = measured(llm, cache) if config.adaptive and config.speculates else None
     pool = Pool(
-        [_expansion(config, folder, llm, tokenizer, cost) for folder in config.ssms],
+        [_drafter(config, folder, llm, tokenizer, cost) for folder in config.ssms],
         [PromptLookup(), NGram(), Forced()] if config.lookup else [],
         cost=cost,
         nodes=config.lookup_nodes,
@@ -42,14 +47,19 @@ def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Specu
     return Speculator(llm, cache, pool, config.verifier)
 
 
-def _expansion(
+def _drafter(
     config: EngineConfig,
     folder: Path,
     llm: CausalLM,
     tokenizer: Tokenizer,
     cost: CostModel | None,
-) -> Expansion:
+) -> Expansion | Recurrence:
     loaded = load_ssm(folder, llm, config)
+    replacement = draws_with_replacement(config.verifier)
+    if isinstance(loaded, RecurrentSSM):
+        own = measured_steps(loaded) if cost else None
+        planner = _planner(config, own, cost, lambda shape: shape.frontiers)
+        return Recurrence(loaded, planner, vocab=llm.vocab, replacement=replacement)
     ssm = loaded.model
     if loaded.vocabulary is None:
         _check_vocabulary(folder, ssm, llm, tokenizer)
@@ -63,24 +73,28 @@ def _expansion(
     return Expansion(
         ssm,
         cache,
-        _planner(config, measured(ssm, cache) if cost else None, cost),
+        _planner(config, measured(ssm, cache) if cost else None, cost, lambda shape: shape.above),
         vocab=llm.vocab,
         prefill_rows=config.prefill_rows,
         vocabulary=loaded.vocabulary,
-        replacement=draws_with_replacement(config.verifier),
+        replacement=replacement,
     )
 
 
-def _planner(config: EngineConfig, ssm: CostModel | None, llm: CostModel | None) -> Planner:
+def _planner(
+    config: EngineConfig, ssm: CostModel | None, llm: CostModel | None, passes: Passes
+) -> Planner:
     profile = Profile.read(config.tree_profile) if config.tree_profile else Profile()
     if config.tree == "profiled":
         family = of_any_size(config.tree_nodes, config.tree_depth)
     else:
         family = cut_short(config.tree)
-    return Planner(family, profile, ssm=ssm, llm=llm)
+    return Planner(family, profile, ssm=ssm, llm=llm, passes=passes)
 
 
-def _capture(config: EngineConfig, model: CausalLM, cache: KVCache, nodes: int) -> None:
+def _capture(
+    config: EngineConfig, model: CausalLM, cache: KVCache, nodes: int, states: int | None = None
+) -> None:
     """Have a model's passes replayed from CUDA graphs, where settings and model allow it."""
     if config.cuda_graphs == "off":
         return
@@ -89,7 +103,7 @@ def _capture(config: EngineConfig, model: CausalLM, cache: KVCache, nodes: int) 
         buckets = Buckets.up_to(
             segments=config.max_batch, pages=cache.pages, page_size=cache.page_size
         )
-        model.graphs = Graphs(model, cache, buckets, CudaCapture())
+        model.graphs = Graphs(model, cache, buckets, CudaCapture(), states=states)
         model.graphs.warm(nodes + 1)
     elif config.cuda_graphs == "on":
         raise ConfigError(f"cuda_graphs: on, but {obstacle}")
@@ -122,13 +136,37 @@ def measured(model: CausalLM, cache: KVCache) -> CostModel:
 
     room = cache.pages * cache.page_size
     points = [rows for rows in ROWS if rows <= room]
-    cost = (
-        FlatCost(milliseconds(1))
-        if model.weights_decide
-        else CostModel.measured(milliseconds, points)
-    )
-    told = ", ".join(f"{cost.cost(1, rows):.1f}" for rows in points)
-    log.info("%s: a pass over %s rows takes %s ms", model.name, points, told)
+    if not model.weights_decide:
+        return _timed(model.name, milliseconds, points)
+    cost = FlatCost(milliseconds(1))
+    log.info("%s: a pass takes %.1f ms", model.name, cost.cost(1, 1))
+    return cost
+
+
+def priced(drafter: Expansion | Recurrence) -> CostModel:
+    """Time the passes of a drafter's SSM."""
+    if isinstance(drafter, Recurrence):
+        return measured_steps(drafter.ssm)
+    return measured(drafter.ssm, drafter.cache)
+
+
+def measured_steps(ssm: RecurrentSSM) -> CostModel:
+    """Time steps of several sizes."""
+    states = torch.zeros(ROWS[-1], ssm.hidden, device=ssm.device)
+
+    def milliseconds(rows: int) -> float:
+        watch = Stopwatch(ssm.device)
+        ssm.step(states[:rows], [0] * rows)
+        watch.stop()
+        return watch.milliseconds()
+
+    return _timed(ssm.name, milliseconds, ROWS)
+
+
+def _timed(name: str, milliseconds: Callable[[int], float], points: Sequence[int]) -> CostModel:
+    cost = CostModel.measured(milliseconds, points)
+    told = ", ".join(f"{cost.cost(1, rows):.2g}" for rows in points)
+    log.info("%s: a pass over %s rows takes %s ms", name, points, told)
     return cost
 
 

@@ -43,6 +43,9 @@ class Model(Protocol):
     def run(self, frame: Frame, cache: KVCache) -> Tensor:
         """Return the logits of a frame's wanted rows, [R, V], never waiting for a GPU."""
 
+    def run_with_states(self, frame: Frame, cache: KVCache) -> tuple[Tensor, Tensor]:
+        """Return the rows [R, H] that the head multiplied as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
@@ -104,14 +107,18 @@ class Graphs:
         buckets: Buckets,
         capture: Capture,
         most: int = MOST,
+        states: int | None = None,
     ) -> None:
+        """Capture passes as they are met; states: H, where the head's own rows are asked for."""
         self._model = model
         self._cache = cache
         self._buckets = buckets
         self._capture = capture
         self._most = most
         self._captured: OrderedDict[FrameShape, tuple[Tensor, Run]] = OrderedDict()
-        self._logits = torch.empty(buckets.rows[-1], model.vocab, device=cache.kv.device)
+        rows, device = buckets.rows[-1], cache.kv.device
+        self._logits = torch.empty(rows, model.vocab, device=device)
+        self._states = None if states is None else torch.empty(rows, states, device=device)
 
     def __len__(self) -> int:
         return len(self._captured)
@@ -122,14 +129,25 @@ class Graphs:
         None where no bucket holds the plan, as with long chunks of a prompt, whose computation
         hides the launches.
         """
+        # All graphs write to the same rows, and share memory for what lies between.
+        return self._logits[: len(plan.wanted)].clone() if self._replayed(plan) else None
+
+    def forward_with_states(self, plan: ForwardPlan) -> tuple[Tensor, Tensor] | None:
+        """Replay a pass: logits, and the rows [R, H] that the head multiplied, float32."""
+        assert self._states is not None
+        if not self._replayed(plan):
+            return None
+        wanted = len(plan.wanted)
+        return self._logits[:wanted].clone(), self._states[:wanted].clone()
+
+    def _replayed(self, plan: ForwardPlan) -> bool:
         shape = self._buckets.fit(plan)
         if shape is None or plan.cache is not self._cache:
-            return None
+            return False
         buffer, replay = self._graph(shape)
         buffer.copy_(pack(plan, shape), non_blocking=True)
         replay()
-        # All graphs write to the same rows, and share memory for what lies between.
-        return self._logits[: len(plan.wanted)].clone()
+        return True
 
     @torch.inference_mode()
     def warm(self, nodes: int) -> None:
@@ -155,7 +173,12 @@ class Graphs:
         frame = Frame.over(buffer, shape)
 
         def run() -> None:
-            self._logits[: shape.wanted].copy_(self._model.run(frame, self._cache))
+            if self._states is None:
+                logits = self._model.run(frame, self._cache)
+            else:
+                logits, states = self._model.run_with_states(frame, self._cache)
+                self._states[: shape.wanted].copy_(states)
+            self._logits[: shape.wanted].copy_(logits)
 
         return buffer, self._capture(run)
 

@@ -1,12 +1,10 @@
 """A Hugging Face causal language model run on ForwardPlans.
 
-The model class is transformers' own, with our attention registered in its AttentionInterface;
-plan and cache travel through the model's keyword arguments.  LLM and SSMs alike go through here.
+The model class is transformers' own, with our attention registered in its AttentionInterface.
+LLM and SSMs alike go through here.
 """
 
-import functools
 import inspect
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -15,59 +13,16 @@ from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
+from specinfer.attend import Pass, tree_attention_name
 from specinfer.config import DType
 from specinfer.errors import ModelFolderError
 from specinfer.frame import Frame, FrameShape, pack
 from specinfer.graphs import Graphs
 from specinfer.kv_cache import KVCache
 from specinfer.tree_attention import ForwardPlan
-from specinfer_kernels import AttentionPlan, plan_attention, tree_attention
+from specinfer_kernels import plan_attention
 
 FULL_ATTENTION = {"full_attention", "sliding_attention"}
-
-
-def attend(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    *,
-    step: "Pass",
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Write the rows' keys and values into the cache and let every row see what it may.
-
-    query [1, H, N, D]; key, value [1, K, N, D]; returns [1, N, H, D].
-    """
-    assert s_aux is None, "attention sinks are refused when the model is loaded"
-    keys, values = step.cache.layer(int(module.layer_idx))  # type: ignore[arg-type]
-    keys.index_copy_(0, step.slots, key[0].transpose(0, 1))
-    values.index_copy_(0, step.slots, value[0].transpose(0, 1))
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    rows = tree_attention(
-        query[0].transpose(0, 1),
-        keys,
-        values,
-        step.attention,
-        scale=scale,
-        softcap=softcap,
-        window=sliding_window,
-    )
-    return rows[None], None
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """What every layer needs of a pass beside its rows."""
-
-    slots: Tensor  # [N] int64, where each row's keys and values go
-    attention: AttentionPlan
-    cache: KVCache
 
 
 class Layout(Protocol):
@@ -127,6 +82,14 @@ class CausalLM:
         return int(self.config.max_position_embeddings)
 
     @property
+    def state_width(self) -> int | None:
+        """H of the rows that the head multiplies; None where the model's class names no head."""
+        model: Any = self.model
+        if model.get_output_embeddings() is None:
+            return None
+        return int(model.get_input_embeddings().weight.shape[1])  # the head may be quantized
+
+    @property
     def kv_heads(self) -> int:
         """Heads whose keys and values this process caches."""
         heads = getattr(self.config, "num_key_value_heads", None)
@@ -167,9 +130,19 @@ class CausalLM:
         """Run one pass; return the logits of the plan's wanted rows, [R, V] float32."""
         if self.graphs is not None and (rows := self.graphs.forward(plan)) is not None:
             return rows
+        return self.run(self._framed(plan), plan.cache).float()
+
+    @torch.inference_mode()
+    def forward_with_states(self, plan: ForwardPlan) -> tuple[Tensor, Tensor]:
+        """Run one pass; return logits, and the rows that the head made them of, [R, H] float32."""
+        if self.graphs is not None and (both := self.graphs.forward_with_states(plan)) is not None:
+            return both
+        logits, states = self.run_with_states(self._framed(plan), plan.cache)
+        return logits.float(), states.float()
+
+    def _framed(self, plan: ForwardPlan) -> Frame:
         shape = FrameShape.exactly(plan)
-        buffer = pack(plan, shape).to(self.device, non_blocking=True)
-        return self.run(Frame.over(buffer, shape), plan.cache).float()
+        return Frame.over(pack(plan, shape).to(self.device, non_blocking=True), shape)
 
     def lay_out(self, plan: ForwardPlan) -> Layout | None:
         """Lay out a plan of one sequence of at most 64 rows, if that saves time later."""
@@ -187,14 +160,17 @@ class CausalLM:
         logits: Tensor = output.logits[0]
         return logits
 
-
-@functools.cache
-def tree_attention_name() -> str:
-    """Register our attention with transformers; return the name by which models ask for it."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(name := "specinfer_tree", attend)
-    return name
+    def run_with_states(self, frame: Frame, cache: KVCache) -> tuple[Tensor, Tensor]:
+        """Run as `run` does; return the rows [R, H] that the head multiplied as well."""
+        seen: list[Tensor] = []
+        head = self.model.get_output_embeddings()  # type: ignore[operator]
+        # Before any other hook: a tensor-parallel plan's would make something else of them.
+        hook = head.register_forward_pre_hook(lambda _, x: seen.append(x[0]), prepend=True)
+        try:
+            logits = self.run(frame, cache)
+        finally:
+            hook.remove()
+        return logits, seen[0].flatten(0, -2)
 
 
 def read_config(folder: Path) -> PretrainedConfig:

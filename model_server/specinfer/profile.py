@@ -44,11 +44,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _measured(args: argparse.Namespace, prompts: list[str]) -> dict[str, Any]:
     """Answer the prompts greedily and sampling, and look for the best trees."""
-    from specinfer.assembly import assemble, measured
+    from specinfer.assembly import assemble, measured, priced
     from specinfer.config import EngineConfig, TreeShape
     from specinfer.draft.expansion import Expansion
     from specinfer.draft.planner import Planner, of_any_size
     from specinfer.draft.ranks import MEASURED, Profile
+    from specinfer.draft.recurrence import Recurrence
     from specinfer.engine import Engine
     from specinfer.lean import load_llm
     from specinfer.llm import resolve_device
@@ -76,13 +77,15 @@ def _measured(args: argparse.Namespace, prompts: list[str]) -> dict[str, Any]:
             _answer_all(engine, prompts, temperature, args.max_new_tokens)
     finally:
         engine.close()
-    (drafter,) = (d for d in speculator.pool.drafters if isinstance(d, Expansion))
+    (drafter,) = speculator.pool.drafters
+    assert isinstance(drafter, Expansion | Recurrence)
     greedy, sampled = (drafter.planner.rates(greedy=own) for own in (True, False))
     planner = Planner(
         of_any_size(args.nodes, args.depth),
         Profile(greedy, sampled, MEASURED),
-        ssm=measured(drafter.ssm, drafter.cache),
+        ssm=priced(drafter),
         llm=measured(llm, speculator.cache),
+        passes=drafter.planner.passes,
     )
     return {
         "model": llm.name,

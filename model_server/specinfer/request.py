@@ -11,6 +11,8 @@ from specinfer.tally import SpeculationStats, Tally
 from specinfer.text import Piece, TextStream
 
 if TYPE_CHECKING:  # a server that has yet to load its engine starts without torch
+    from torch import Tensor
+
     from specinfer.choices import Choices
 
 # lost: the process that computed it has died; another is being started.
@@ -62,6 +64,7 @@ class Request:
     arrived: float = field(default_factory=time.perf_counter)
     tokens: list[int] = field(init=False)  # prompt and answer
     adjusted: bool = field(init=False)  # whether its logits are never taken as they are
+    state: "Tensor | None" = None  # [H]: what the LLM's head chose the last token by, where kept
     tally: Tally = field(default_factory=Tally)
     cancelled: bool = False
     finish_reason: FinishReason | None = None

@@ -19,7 +19,7 @@ from specinfer.llm import CausalLM
 from specinfer.request import Request, TokenLogprob
 from specinfer.tally import Spent
 from specinfer.token_tree import ROOT, TokenTree
-from specinfer.tree_attention import Segment, chain, chain_and_tree, plan
+from specinfer.tree_attention import ForwardPlan, Segment, chain, chain_and_tree, plan
 from specinfer.verify import best_of_all, follow_best, verify
 
 Verdict = tuple[list[int], int]  # the accepted nodes, and the token that follows them
@@ -83,8 +83,10 @@ class Speculator:
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Verify the jobs' trees, whose rows are reserved; None of a job's tokens may be lost."""
         began = self._now()
-        rows = self.llm.forward(plan(self.cache, [job.segment() for job in jobs]))
+        rows, states = self._passed(plan(self.cache, [job.segment() for job in jobs]))
         outcomes = self._verified(jobs, rows)
+        if states is not None:
+            _keep_states(jobs, outcomes, states)
         verified = self._now()
         self.cache.commit([_commit(j, o) for j, o in zip(jobs, outcomes, strict=True)])
         for job, outcome in zip(jobs, outcomes, strict=True):
@@ -99,6 +101,12 @@ class Speculator:
         if all(len(job.pending) == 1 for job in jobs):
             emitted = sum(len(outcome.tokens) for outcome in outcomes)
             self.pool.settle(len(jobs), sum(job.rows for job in jobs), milliseconds, emitted)
+
+    def _passed(self, planned: ForwardPlan) -> tuple[Tensor, Tensor | None]:
+        """Return the LLM's logits [R, V], and what its head multiplied where a drafter asks."""
+        if self.pool.reads_states:
+            return self.llm.forward_with_states(planned)
+        return self.llm.forward(planned), None
 
     def _verified(self, jobs: Sequence[Job], rows: Tensor) -> list[Outcome]:
         """Decide for each job by its rows of the LLM's logits, [R, V] in all."""
@@ -148,6 +156,21 @@ def _logprobs(rows: Tensor, tokens: list[int], request: Request) -> list[TokenLo
         TokenLogprob(token, logprob, tuple(zip(ids, values, strict=True)))
         for token, logprob, (ids, values) in zip(tokens, own, tops, strict=True)
     ]
+
+
+def _keep_states(jobs: Sequence[Job], outcomes: Sequence[Outcome], states: Tensor) -> None:
+    """Keep the row of states [R, H] that chose each request's new last token: its SSM begins there.
+
+    Rows of their own: what a long batch's states take is not to wait with one of its requests.
+    """
+    rows, start, emitting = [], 0, []
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        if job.tree is not None:
+            rows.append(start + (outcome.accepted[-1] if outcome.accepted else ROOT))
+            start += len(job.tree)
+            emitting.append(job.request)
+    for request, state in zip(emitting, states[rows], strict=True):
+        request.state = state
 
 
 def _commit(job: Job, outcome: Outcome) -> Commit:

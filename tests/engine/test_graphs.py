@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from specinfer.attend import tree_attention_name
 from specinfer.config import EngineConfig
 from specinfer.engine import Engine
 from specinfer.errors import ConfigError
 from specinfer.frame import FrameShape, frame_bytes, pack
 from specinfer.graphs import Buckets, CudaCapture, Graphs, Run, what_waits
 from specinfer.kv_cache import KVCache
-from specinfer.llm import CausalLM, tree_attention_name
+from specinfer.llm import CausalLM
 from specinfer.testing.ask import Asker
 from specinfer.tree_attention import ForwardPlan, Segment, plan
 from specinfer_kernels.testing import random_tree
@@ -224,7 +225,7 @@ def test_greedy_answers_are_those_without_graphs(
 def test_models_in_use_never_make_the_host_wait(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention is left out: a CPU's looks at the plan on the host, a GPU's does not."""
     monkeypatch.setattr("specinfer.llm.plan_attention", lambda *_, **__: None)
-    monkeypatch.setattr("specinfer.llm.tree_attention", lambda query, *_, **__: query)
+    monkeypatch.setattr("specinfer.attend.tree_attention", lambda query, *_, **__: query)
     config = AutoConfig.for_model(
         kind,
         vocab_size=97,

@@ -55,6 +55,7 @@ class Model:
 
     clock: Clock
     name: str = "model"
+    reads_states: bool = False
     drew: int = 0
 
     def propose(self, requests: Sequence[Request], *, resting: bool = False) -> list[TokenTree]:

@@ -20,10 +20,10 @@ from specinfer.draft.shape import Shape
 from specinfer.lean import load_llm
 from specinfer.llm import CausalLM
 from specinfer.sampling import SamplingParams
-from specinfer.ssm import SSM, load_ssm
+from specinfer.ssm import SSM, RecurrentSSM, load_ssm
 from specinfer.testing.law import exact_law
-from specinfer.testing.step import answered, expansion
-from specinfer.testing.toy import write_tiny_model
+from specinfer.testing.step import answered, expansion, recurrence
+from specinfer.testing.toy import write_tiny_model, write_tiny_recurrent
 from specinfer.warp import warp
 
 from .test_ssm import write_borrowing
@@ -82,8 +82,30 @@ def test_joint_law_is_the_llms_beside_an_ssm_that_borrows(folders, tmp_path, rep
     )
 
 
+@pytest.mark.parametrize(("children", "beside"), [((2,), False), ((1, 1), False), ((1,), True)])
+@pytest.mark.parametrize("replacement", [False, True])
+def test_joint_law_is_the_llms_beside_a_recurrent_ssm(
+    folders, tmp_path, children, beside, replacement
+) -> None:
+    """It begins once the LLM has said a token; its rows are int8 in C, over two of three tokens."""
+    shape = Shape((*children, *[0] * (1 + sum(children) - len(children))))
+    known = torch.tensor([0, 2])
+    llm = load_llm(folders[0], "float32", CPU)
+    config = EngineConfig(model=folders[0], dtype="float32")
+    small = write_tiny_recurrent(tmp_path / "ssm", folders[0], known, scale=0.1)
+    ssm, other = load_ssm(small, llm, config), CausalLM.load(folders[1], "float32", CPU)
+    assert isinstance(ssm, RecurrentSSM)
+
+    def drafting() -> Pool:
+        given = {"vocab": VOCAB, "replacement": replacement}
+        others = [expansion(SSM(other, None), shape, **given)] if beside else []
+        return Pool([recurrence(ssm, shape, **given), *others])
+
+    check_joint_law(folders[0], llm, drafting, 1 + shape.depth)
+
+
 def check_joint_law(folder: Path, llm: CausalLM, drafting: Callable[[], Pool], depth: int) -> None:
-    """Walk every outcome of a step and compare with transformers' own rows."""
+    """Walk every outcome of depth + 1 tokens and compare with transformers' own rows."""
     params = SamplingParams(temperature=0.8, max_new_tokens=depth + 1, ignore_eos=True)
 
     def emitted(choices: Choices) -> tuple[int, ...]:

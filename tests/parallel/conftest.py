@@ -10,15 +10,17 @@ import pytest
 import torch
 
 from specinfer.testing.child import free_port
-from specinfer.testing.toy import write_tiny_model
+from specinfer.testing.toy import write_tiny_model, write_tiny_recurrent
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """An LLM, one to draft with, and one whose heads transformers cannot split."""
+    """An LLM, two to draft with, and one whose heads transformers cannot split."""
     base = tmp_path_factory.mktemp("tiny")
+    llama = write_tiny_model(base / "llama", "llama")
     return {
-        "llama": write_tiny_model(base / "llama", "llama"),
+        "llama": llama,
+        "recurrent": write_tiny_recurrent(base / "recurrent", llama, torch.arange(97)),
         "ssm": write_tiny_model(base / "ssm", "llama", seed=1),
         "opt": write_tiny_model(base / "opt", "opt"),
     }

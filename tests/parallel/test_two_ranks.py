@@ -19,7 +19,7 @@ PROMPTS = [[5, 6, 7, 5, 6, 7, 5], list(range(20, 80)), [9, 9, 9], [31, 7, 31, 7,
 def config(tiny: dict[str, Path]) -> EngineConfig:
     return EngineConfig(
         model=tiny["llama"],
-        ssms=(tiny["ssm"],),
+        ssms=(tiny["ssm"], tiny["recurrent"]),
         tree=TreeShape((2, 2, 1)),
         dtype="float32",
         adaptive=False,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specinfer.draft.children import is_plain
-from specinfer.draft.draft import Draft
+from specinfer.draft.draft import CachedDraft
 from specinfer.kv_cache import KVCache
 from specinfer.llm import CausalLM, Layout
 from specinfer.tree_attention import Segment, plan
@@ -19,7 +19,9 @@ from specinfer.tree_attention import Segment, plan
 LONGEST = 63  # rows: their ancestors are bits of one word
 
 
-def lay_out(ssm: CausalLM, cache: KVCache, draft: Draft, pending: Sequence[int]) -> Layout | None:
+def lay_out(
+    ssm: CausalLM, cache: KVCache, draft: CachedDraft, pending: Sequence[int]
+) -> Layout | None:
     """Lay out the tokens not cached yet and the tree below; None where that cannot be.
 
     Two draws may share a node, so of sampled trees only chains are known beforehand.
@@ -37,7 +39,7 @@ def lay_out(ssm: CausalLM, cache: KVCache, draft: Draft, pending: Sequence[int])
 
 @torch.inference_mode()
 def grow_alone(
-    layout: Layout, draft: Draft, pending: Sequence[int], add: Callable[[Tensor], None]
+    layout: Layout, draft: CachedDraft, pending: Sequence[int], add: Callable[[Tensor], None]
 ) -> int:
     """Grow the tree; add takes the logits of its frontier.  Return how many passes it took.
 

@@ -1,4 +1,4 @@
-"""One request's draft by one SSM: what the SSM has cached, and how far its tree has grown."""
+"""One request's draft by one SSM: how far its tree has grown."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,8 @@ class Draft:
     """The tree an SSM last proposed for a request, or is growing for it, level by level."""
 
     request: Request
-    sequence: CachedSequence
     tree: TokenTree
-    computed: int = 1  # nodes of the tree whose keys and values are in the cache, root included
+    length: int = 0  # of the request when the tree was begun
     frontier: Sequence[int] = ()  # nodes whose children are drawn next
     shape: Shape | None = None  # None: it sat out, and its tree is an earlier step's
     places: dict[int, int] = field(default_factory=dict)  # of the tree's nodes in the shape
@@ -26,8 +25,8 @@ class Draft:
     def begin(self, shape: Shape, found: int = 0) -> None:
         """Start a new tree."""
         self.tree = TokenTree.rooted_at(self.request.tokens[-1])
-        self.shape, self.places, self.level, self.computed = shape, {ROOT: ROOT}, 0, 1
-        self.found = found
+        self.shape, self.places, self.level = shape, {ROOT: ROOT}, 0
+        self.found, self.length = found, len(self.request.tokens)
         self.frontier = self._with_children([ROOT])
 
     def width(self, node: int) -> int:
@@ -50,3 +49,11 @@ class Draft:
     def _with_children(self, nodes: Iterable[int]) -> list[int]:
         """Return which of the nodes get children, as far as the answer may still go on."""
         return [node for node in nodes if self.level < self.request.room - 1 and self.width(node)]
+
+
+@dataclass(slots=True, eq=False)
+class CachedDraft(Draft):
+    """A draft of an SSM with a cache."""
+
+    sequence: CachedSequence = field(kw_only=True)
+    computed: int = 1  # nodes of the tree whose keys and values are in the cache, root included

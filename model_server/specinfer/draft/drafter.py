@@ -14,6 +14,10 @@ class Drafter(Protocol):
     def name(self) -> str:
         """Name under which its figures are reported."""
 
+    @property
+    def reads_states(self) -> bool:
+        """Whether it begins at requests' `state`, which the LLM's passes then have to hand out."""
+
     def propose(self, requests: Sequence[Request], *, resting: bool = False) -> list[TokenTree]:
         """Return a tree for each request, rooted at its last token; a bare root is no proposal.
 

@@ -16,6 +16,7 @@ from specinfer.request import Request
 from specinfer.token_tree import TokenTree
 
 Family = Callable[[Rates], list[Shape]]  # the shapes to choose from; the last is the whole one
+Passes = Callable[[Shape], Sequence[int]]  # the rows of each pass of an SSM that draws a shape
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # nodes of the profiled trees looked at
 REPLAN = 32  # steps that a choice is kept for at most: making it takes a few milliseconds
@@ -35,8 +36,11 @@ class Planner:
         *,
         ssm: CostModel | None = None,
         llm: CostModel | None = None,
+        passes: Passes = lambda shape: shape.above,
     ) -> None:
+        """Take the models' costs and the rows of the SSM's passes: all earlier levels' again."""
         self.ssm = ssm
+        self.passes = passes
         self._llm = llm
         self._family = family
         self._ranks = {
@@ -154,10 +158,8 @@ class Planner:
         """Return a request's expected tokens a millisecond."""
         assert self._llm is not None and self.ssm is not None
         milliseconds = self._llm.cost(batch, batch * (1 + shape.nodes))
-        drawn = 0
-        for level in shape.levels[1:]:
-            milliseconds += self.ssm.cost(batch, batch * max(1, drawn))
-            drawn += level
+        for rows in self.passes(shape):
+            milliseconds += self.ssm.cost(batch, batch * max(1, rows))
         return beside.expected(shape.expected(rates)) / milliseconds
 
 

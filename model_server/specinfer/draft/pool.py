@@ -67,6 +67,7 @@ class Pool:
         self.guessers = tuple(guessers)
         self._all: tuple[Drafter | Guesser, ...] = (*self.drafters, *self.guessers)
         self.names = tuple(one.name for one in self._all)
+        self.reads_states = any(drafter.reads_states for drafter in self.drafters)
         self._cost = cost
         self._nodes, self._depth = nodes, depth
         self._steady = steady

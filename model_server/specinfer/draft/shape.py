@@ -8,6 +8,7 @@ dynamic programme finds the best tree of every size and depth (arXiv 2402.12374)
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import accumulate
 
 from specinfer.config import TreeShape
 
@@ -78,6 +79,20 @@ class Shape:
             start += levels[-1]
             levels.append(wide)
         return tuple(levels)
+
+    @cached_property
+    def frontiers(self) -> tuple[int, ...]:
+        """Nodes that have children, at each depth that has any."""
+        inner, start = [], 0
+        for wide in self.levels[:-1]:
+            inner.append(sum(count > 0 for count in self.children[start : start + wide]))
+            start += wide
+        return tuple(inner)
+
+    @cached_property
+    def above(self) -> tuple[int, ...]:
+        """Nodes above each depth below the root's own, the root itself not counted."""
+        return tuple(accumulate(self.levels[1:-1], initial=0)) if self.depth else ()
 
     def upto(self, depth: int) -> "Shape":
         """Return the shape cut off below a depth."""

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
+from specinfer.attend import Pass
 from specinfer.frame import Frame
 from specinfer.kv_cache import KVCache
 from specinfer.lean.linear import Linear
 from specinfer.lean.rotary import Rotary, rotate
-from specinfer.llm import Pass
 from specinfer_kernels import plan_attention, tree_attention
 
 
@@ -94,11 +94,15 @@ class Decoder:
     head: Linear
     dtype: torch.dtype
 
-    def __call__(self, frame: Frame, cache: KVCache) -> Tensor:
-        """Return the logits of the frame's wanted rows, [R, V]."""
+    def __call__(self, frame: Frame, cache: KVCache) -> tuple[Tensor, Tensor]:
+        """Return the logits of the frame's wanted rows, [R, V], and what they were made of.
+
+        The latter are the rows after the last norm, [R, hidden].
+        """
         step = Pass(frame.slots, plan_attention(frame.batch, dtype=cache.kv.dtype), cache)
         x = self.embedding[frame.tokens].to(self.dtype)
         turn = self.rotary(frame.positions)
         for block in self.blocks:
             x = block(x, turn, step)
-        return self.head(self.norm(x[frame.wanted]))
+        states = self.norm(x[frame.wanted])
+        return self.head(states), states

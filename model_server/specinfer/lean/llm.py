@@ -27,8 +27,9 @@ from specinfer.lean.native import (
     Rounded,
     compile_library,
     unfit,
+    unfit_step,
 )
-from specinfer.lean.native.library import CompilerError, find_compiler
+from specinfer.lean.native.library import CompilerError, Source, find_compiler
 from specinfer.lean.quantize import load_quantized
 from specinfer.llm import CausalLM, Layout, read_config, resolve_dtype
 from specinfer.tree_attention import ForwardPlan
@@ -62,8 +63,20 @@ class LeanLM(CausalLM):
     def precision(self) -> str:
         return self.decoder.kind if isinstance(self.decoder, NativeDecoder) else str(self.dtype)
 
+    @property
+    def state_width(self) -> int:
+        return self.decoder.embedding.shape[1]
+
     def run(self, frame: Frame, cache: KVCache) -> Tensor:
-        return self.decoder(frame, cache)
+        if isinstance(self.decoder, NativeDecoder):
+            return self.decoder(frame, cache)
+        return self.decoder(frame, cache)[0]
+
+    def run_with_states(self, frame: Frame, cache: KVCache) -> tuple[Tensor, Tensor]:
+        if not isinstance(self.decoder, NativeDecoder):
+            return self.decoder(frame, cache)
+        states = torch.empty(len(frame.wanted), self.state_width)
+        return self.decoder(frame, cache, states), states
 
     def lay_out(self, plan: ForwardPlan) -> Layout | None:
         if not isinstance(self.decoder, NativeDecoder):
@@ -112,8 +125,18 @@ def native_library(
     reason = unknown(config) or unfit(config, torch.cpu.get_capabilities(), kind)
     if reason is not None:
         return None, reason
+    return _compiled(kind, "decoder.c")
+
+
+def step_library(hidden: int, inner: int) -> tuple[Library | None, str | None]:
+    """Return step.c compiled, or why it cannot run a recurrent SSM of such widths here."""
+    reason = unfit_step(hidden, inner, torch.cpu.get_capabilities())
+    return (None, reason) if reason is not None else _compiled("int8", "step.c")
+
+
+def _compiled(kind: Kind, source: Source) -> tuple[Library | None, str | None]:
     try:
-        return compile_library(find_compiler(os.environ), kind), None
+        return compile_library(find_compiler(os.environ), kind, source), None
     except CompilerError as error:
         return None, str(error)
 

@@ -42,6 +42,11 @@ class Recurrent:
     head: Linear  # [D, H], the LLM's rows of the draft vocabulary
     dtype: torch.dtype
 
+    def __call__(self, states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the nodes' states [N, H] and their children's logits [N, D]."""
+        own = self.step(states, tokens)
+        return own, self.logits(own)
+
     def step(self, states: Tensor, tokens: Tensor) -> Tensor:
         """Return the states of nodes, [N, H], from their parents' states and their tokens [N].
 

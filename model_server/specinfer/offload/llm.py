@@ -11,10 +11,11 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
+from specinfer.attend import tree_attention_name
 from specinfer.config import DType, Offload
 from specinfer.errors import ConfigError, ModelFolderError
 from specinfer.lean.weights import Checkpoint
-from specinfer.llm import CausalLM, read_config, resolve_dtype, tree_attention_name
+from specinfer.llm import CausalLM, read_config, resolve_dtype
 from specinfer.offload.files import places
 from specinfer.offload.stream import Disk, Memory, Source, Stream
 from specinfer.offload.units import Unit, units_of

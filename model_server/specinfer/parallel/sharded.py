@@ -73,11 +73,19 @@ class ShardedLM(CausalLM):
         return super().new_cache(tokens=tokens, page_size=page_size)
 
     def forward(self, plan: ForwardPlan) -> Tensor:
+        self._tell(plan)
+        return super().forward(plan)
+
+    def forward_with_states(self, plan: ForwardPlan) -> tuple[Tensor, Tensor]:
+        self._tell(plan)
+        return super().forward_with_states(plan)
+
+    def _tell(self, plan: ForwardPlan) -> None:
+        """Have the other ranks run a pass that this one, where it leads, is about to run."""
         if self.group.leads:
             assert isinstance(plan.cache, JournalledCache)
             moves, plan.cache.moves = plan.cache.moves, []
             self.group.tell(Work(moves, replace(plan, cache=None)))  # type: ignore[arg-type]
-        return super().forward(plan)
 
 
 def follow(llm: ShardedLM) -> None:

@@ -15,12 +15,14 @@ from specinfer.ssm.folder import (
     shipped_pool,
 )
 from specinfer.ssm.load import SSM, load_ssm
+from specinfer.ssm.recurrent import RecurrentSSM
 
 __all__ = [
     "FILE",
     "FORMAT",
     "POOLS",
     "SSM",
+    "RecurrentSSM",
     "WEIGHTS",
     "compact",
     "is_borrowing",

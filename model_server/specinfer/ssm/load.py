@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
+from specinfer.attend import tree_attention_name
 from specinfer.config import EngineConfig
 from specinfer.errors import ModelFolderError
 from specinfer.lean import LeanLM, load_llm
@@ -23,7 +24,7 @@ from specinfer.lean.load import build_decoder
 from specinfer.lean.native import GROUP, Block, Library, NativeDecoder, Packed
 from specinfer.lean.quantize import quantize
 from specinfer.lean.weights import Checkpoint
-from specinfer.llm import CausalLM, read_config, tree_attention_name
+from specinfer.llm import CausalLM, read_config
 from specinfer.ssm.folder import (
     WEIGHTS,
     is_borrowing,
@@ -32,6 +33,7 @@ from specinfer.ssm.folder import (
     read_weights,
     restored,
 )
+from specinfer.ssm.recurrent import RecurrentSSM, load_recurrent
 
 log = logging.getLogger(__name__)
 
@@ -46,22 +48,28 @@ class SSM:
     vocabulary: Tensor | None
 
 
-def load_ssm(folder: Path, llm: CausalLM, engine: EngineConfig) -> SSM:
-    """Load an SSM for the LLM of an engine; raises ModelFolderError for one of another LLM."""
+def load_ssm(folder: Path, llm: CausalLM, engine: EngineConfig) -> SSM | RecurrentSSM:
+    """Load an SSM for the LLM of an engine.
+
+    Raises ModelFolderError for one of another LLM, and ConfigError for one that this cannot serve.
+    """
     if not is_borrowing(folder):
         return SSM(load_llm(folder, engine.dtype, llm.device, engine.quantization), None)
-    read_settings(folder)
+    settings = read_settings(folder)
     learnt = read_weights(folder / WEIGHTS)
     vocabulary = learnt.pop("vocabulary").long()
     lent = Checkpoint(engine.model)
     name = next(name for name in lent.names() if name.endswith("embed_tokens.weight"))
-    _check_llm(folder, llm, lent[name], learnt.pop("llm_rows"), vocabulary)
-    weights = Lent(restored(learnt))
-    weights[name] = lent[name]
-    weights[HEAD] = (lent[name] if llm.config.tie_word_embeddings else lent[HEAD])[vocabulary]
+    embedding = lent[name]
+    _check_llm(folder, llm, embedding, learnt.pop("llm_rows"), vocabulary)
+    head = (embedding if llm.config.tie_word_embeddings else lent[HEAD])[vocabulary]
+    weights = restored(learnt)
+    if settings["kind"] == "recurrent":
+        both = embedding, head
+        return load_recurrent(folder, settings, weights, vocabulary, both, llm, engine)
     config: Any = read_config(folder)
     config.tie_word_embeddings = False
-    model = _build(folder, config, weights, llm, engine)
+    model = _build(folder, config, Lent({**weights, name: embedding, HEAD: head}), llm, engine)
     return SSM(model, vocabulary.to(llm.device))
 
 

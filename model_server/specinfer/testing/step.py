@@ -7,6 +7,7 @@ from specinfer.draft.expansion import Expansion
 from specinfer.draft.planner import Planner
 from specinfer.draft.pool import Pool
 from specinfer.draft.ranks import Profile
+from specinfer.draft.recurrence import Recurrence
 from specinfer.draft.shape import Shape
 from specinfer.grammar.constraint import Constraint
 from specinfer.llm import CausalLM
@@ -14,7 +15,7 @@ from specinfer.request import Request
 from specinfer.sampling import SamplingParams
 from specinfer.scheduler import Scheduler
 from specinfer.speculate import Speculator
-from specinfer.ssm import SSM
+from specinfer.ssm import SSM, RecurrentSSM
 from specinfer.text import TextStream
 
 ROOM = {"tokens": 64, "page_size": 4}
@@ -31,6 +32,12 @@ def expansion(ssm: SSM, shape: Shape, *, vocab: int, replacement: bool) -> Expan
         vocabulary=ssm.vocabulary,
         replacement=replacement,
     )
+
+
+def recurrence(ssm: RecurrentSSM, shape: Shape, *, vocab: int, replacement: bool) -> Recurrence:
+    """Return the same of a recurrent SSM."""
+    planner = Planner(lambda rates: [shape], Profile())
+    return Recurrence(ssm, planner, vocab=vocab, replacement=replacement)
 
 
 def answered(

@@ -1,10 +1,11 @@
-"""The lean decoder as one call into C, for weights in int8 or bfloat16: decoder.c, compiled when a
-model loads."""
+"""The lean decoder and a recurrent SSM's step as one call into C each, compiled when a model loads:
+decoder.c, for weights in int8 or bfloat16, and step.c."""
 
 from specinfer.lean.native.layout import NativeLayout
 from specinfer.lean.native.library import Kind, Library, compile_library
 from specinfer.lean.native.packed import GROUP, Block, Packed, Rounded
 from specinfer.lean.native.run import NativeCache, NativeDecoder, unfit
+from specinfer.lean.native.step import NativeRecurrent, unfit_step
 
 __all__ = [
     "GROUP",
@@ -14,8 +15,10 @@ __all__ = [
     "NativeCache",
     "NativeDecoder",
     "NativeLayout",
+    "NativeRecurrent",
     "Packed",
     "Rounded",
     "compile_library",
     "unfit",
+    "unfit_step",
 ]

@@ -8,23 +8,7 @@
  * Shapes as in specinfer_kernels: N rows, B requests, H query heads, K key/value heads, D head
  * width, S cache slots.
  */
-#include <immintrin.h>
-#include <math.h>
-#include <omp.h>
-#include <sched.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { PATIENCE = 2000 }; /* pauses, some 50 microseconds, before a waiting thread lets others run */
-
-/* Weights as the header of their kind tells, the last group of outputs padded. */
-typedef struct {
-    const char *weight;
-    const float *scale; /* of each output, where the kind has them */
-    const float *bias;  /* may be null */
-    int64_t out, in;
-} Linear;
+#include "linear.h"
 
 typedef struct {
     const float *before, *between; /* gains of the norms, [hidden] */
@@ -54,12 +38,11 @@ typedef struct {
     int64_t rows, wanted_rows, requests, words, columns, page_size, kv_slots, longest, threads;
 } Pass;
 
-static void *room(int64_t bytes) { return aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64); }
-
 #include "vectors.h"
 #include "stream.h"
 #include PRODUCTS_OF
 #include "tiles.h"
+#include "team.h"
 
 typedef struct {
     Rows narrow, deep; /* prepared: normed rows; what attention has seen or the gates let pass */
@@ -71,8 +54,7 @@ typedef struct {
     float *scores;    /* [threads, BLOCK, longest + LANES] */
     Range *ranges;    /* [threads, 5 * depth + 1]: weights in the order a thread reads them */
     int64_t wide, most; /* widest output; a scores' length */
-    _Alignas(64) int arrived;
-    _Alignas(64) int meetings;
+    Team team;
 } Work;
 
 #include "attention.h"
@@ -86,25 +68,7 @@ typedef struct {
     int thread, threads;
 } Worker;
 
-/* Wait until all threads have come.  Where another program holds a core, OpenMP's own barrier spins
- * for milliseconds on the core that the missing thread needs, 200 times a pass. */
-static void meet(Worker *own)
-{
-    Work *w = own->w;
-    const int meeting = __atomic_load_n(&w->meetings, __ATOMIC_ACQUIRE);
-    if (__atomic_add_fetch(&w->arrived, 1, __ATOMIC_ACQ_REL) == own->threads) {
-        __atomic_store_n(&w->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&w->meetings, meeting + 1, __ATOMIC_RELEASE);
-        return;
-    }
-    for (int waits = 0; __atomic_load_n(&w->meetings, __ATOMIC_ACQUIRE) == meeting; waits++)
-        if (waits < PATIENCE) {
-            ask_ahead(&own->stream, 1);
-            _mm_pause();
-        } else {
-            sched_yield();
-        }
-}
+static void meet(Worker *own) { join(&own->w->team, own->threads, &own->stream); }
 
 /* Norm and prepare this thread's share of some rows of x. */
 static void norm_rows(Worker *own, const float *gain, const int64_t *which, int64_t count)
@@ -113,9 +77,7 @@ static void norm_rows(Worker *own, const float *gain, const int64_t *which, int6
     for (int64_t r = own->thread; r < count; r += own->threads) {
         const float *x = own->p->x + (which ? which[r] : r) * n;
         float *normed = own->w->y + r * own->w->wide;
-        const float by = inverse_rms(x, n, own->m->eps);
-        for (int64_t i = 0; i < n; i++)
-            normed[i] = x[i] * by * gain[i];
+        norm(x, gain, n, own->m->eps, normed);
         prepare(normed, 0, n, n, r, &own->w->narrow);
         ask_ahead(&own->stream, 32);
     }
@@ -145,11 +107,8 @@ static void place(const Worker *own, const Layer *l, int64_t row, int64_t head, 
         return;
     }
     const float *gain = key < 0 ? l->q_norm : l->k_norm;
-    if (gain) {
-        const float by = inverse_rms(x, D, m->eps);
-        for (int64_t i = 0; i < D; i++)
-            x[i] = x[i] * by * gain[i];
-    }
+    if (gain)
+        norm(x, gain, D, m->eps, x);
     turn(x, own->p->cos + row * D, own->p->sin + row * D, D);
     if (key >= 0)
         memcpy(keys + slot * size + key * D, x, D * sizeof(float));
@@ -239,17 +198,6 @@ static void see(Worker *own, const Layer *l, const float *keys, const float *val
     meet(own);
 }
 
-/* SiLU(gate) * up, in the gate's place. */
-static void let_pass(float *gate, const float *up, int64_t count)
-{
-    for (int64_t i = 0; i < count; i += LANES) {
-        const __m512 g = _mm512_loadu_ps(gate + i), one = _mm512_set1_ps(1.0f);
-        const __m512 e = exp16(_mm512_sub_ps(_mm512_setzero_ps(), g));
-        const __m512 s = _mm512_div_ps(g, _mm512_add_ps(one, e));
-        _mm512_storeu_ps(gate + i, _mm512_mul_ps(s, _mm512_loadu_ps(up + i)));
-    }
-}
-
 static Share gates(const Model *m, int thread, int threads)
 {
     return share(m->inner, SPAN / GROUP, thread, threads);
@@ -306,12 +254,6 @@ static void run_head(Worker *own)
     if (rows)
         apply(head, share(head->out, 1, own->thread, own->threads), &own->w->narrow, rows,
               own->p->logits, head->out, 0, &own->stream);
-}
-
-static Range range(const Linear *l, Share own)
-{
-    const int64_t size = l->in * ITEM * GROUP;
-    return (Range){l->weight + own.first * size, l->weight + own.end * size};
 }
 
 /* The weights of a thread in the order of a pass; returns how many ranges there are. */

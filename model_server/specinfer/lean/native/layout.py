@@ -10,7 +10,8 @@ from torch import Tensor
 
 from specinfer.frame import Frame
 from specinfer.kv_cache import KVCache
-from specinfer.lean.native.run import NativeDecoder, at
+from specinfer.lean.native.described import at
+from specinfer.lean.native.run import NativeDecoder
 
 
 class NativeLayout:

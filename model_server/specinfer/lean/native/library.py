@@ -1,6 +1,7 @@
-"""decoder.c as a shared library, compiled for the very processor it runs on, in about a second.
+"""C code as a shared library, compiled for the very processor it runs on, in about a second.
 
-There is one library a kind of weights.  Nothing is kept on disk, so nothing can be stale.
+There is one library a source and kind of weights.  Nothing is kept on disk, so nothing can be
+stale.
 """
 
 import ctypes
@@ -14,17 +15,17 @@ from typing import Literal
 
 from specinfer.errors import SpecInferError
 
-SOURCE = Path(__file__).with_name("decoder.c")
 # Contraction would let a compiler fuse a product and a sum in one place and not in another.
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC")
 COMPILERS = ("cc", "gcc", "clang")
 
-Kind = Literal["int8", "bf16"]  # each a header beside decoder.c
+Kind = Literal["int8", "bf16"]  # each a header beside the sources
+Source = Literal["decoder.c", "step.c"]
 Library = ctypes.CDLL
 
 
 class CompilerError(SpecInferError):
-    """There is no C compiler, or it cannot compile decoder.c."""
+    """There is no C compiler, or it cannot compile our code."""
 
 
 def find_compiler(environ: Mapping[str, str]) -> str:
@@ -37,16 +38,24 @@ def find_compiler(environ: Mapping[str, str]) -> str:
 
 
 @functools.cache
-def compile_library(compiler: str, kind: Kind = "int8") -> Library:
-    """Compile and load the library of a kind of weights.
+def compile_library(compiler: str, kind: Kind = "int8", source: Source = "decoder.c") -> Library:
+    """Compile and load the library of a source for a kind of weights.
 
     Raises CompilerError with the compiler's first complaint.  Loaded after torch, it
     shares torch's OpenMP runtime and so its threads.
     """
     with tempfile.TemporaryDirectory() as folder:
-        built = Path(folder) / "decoder.so"
+        built = Path(folder) / "compiled.so"
         products = f'-DPRODUCTS_OF="{kind}.h"'
-        command = [compiler, *FLAGS, products, str(SOURCE), "-o", str(built), "-lm"]
+        command = [
+            compiler,
+            *FLAGS,
+            products,
+            str(Path(__file__).with_name(source)),
+            "-o",
+            str(built),
+            "-lm",
+        ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 from specinfer.frame import Frame
 from specinfer.kv_cache import KVCache
 from specinfer.lean.decoder import Decoder, Norm
-from specinfer.lean.linear import Linear
+from specinfer.lean.native.described import CLinear, Long, Pointer, at, described, halves
 from specinfer.lean.native.library import Kind, Library
 from specinfer.lean.native.packed import GROUP, Grouped
 
@@ -18,21 +18,11 @@ LANES = 16  # floats in a vector register
 NEEDS = ("avx512_f", "avx512_bw", "avx512_vl", "avx512_dq")
 PRODUCTS: dict[Kind, str] = {"int8": "avx512_vnni", "bf16": "avx512_bf16"}
 
-Pointer, Long = ctypes.c_void_p, ctypes.c_int64
-
-
-class _Linear(ctypes.Structure):
-    _fields_ = (
-        *((name, Pointer) for name in ("weight", "scale", "bias")),
-        ("out", Long),
-        ("inputs", Long),
-    )
-
 
 class _Layer(ctypes.Structure):
     _fields_ = (
         *((name, Pointer) for name in ("before", "between", "q_norm", "k_norm")),
-        *((name, _Linear) for name in ("qkv", "o", "gate", "up", "down")),
+        *((name, CLinear) for name in ("qkv", "o", "gate", "up", "down")),
         ("window", Long),
     )
 
@@ -41,7 +31,7 @@ class _Model(ctypes.Structure):
     _fields_ = (
         ("layers", Pointer),
         ("norm", Pointer),
-        ("head", _Linear),
+        ("head", CLinear),
         *((name, Long) for name in ("depth", "hidden", "heads", "kv_heads", "width", "inner")),
         ("eps", ctypes.c_double),
     )
@@ -63,9 +53,8 @@ def unfit(
     config: PretrainedConfig, capabilities: Mapping[str, object], kind: Kind = "int8"
 ) -> str | None:
     """Return why decoder.c cannot run a model of the lean decoder; None where it can."""
-    missing = [name for name in (*NEEDS, PRODUCTS[kind]) if not capabilities.get(name)]
-    if missing:
-        return f"the processor has no {', '.join(missing)}"
+    if missing := lacking(capabilities, kind):
+        return missing
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     if config.hidden_size % LANES or width % LANES or config.intermediate_size % GROUP:
@@ -74,6 +63,12 @@ def unfit(
             f"or {config.intermediate_size} is none of {GROUP}"
         )
     return None
+
+
+def lacking(capabilities: Mapping[str, object], kind: Kind) -> str | None:
+    """Return what a processor lacks for the products of a kind of weights, if anything."""
+    missing = [name for name in (*NEEDS, PRODUCTS[kind]) if not capabilities.get(name)]
+    return f"the processor has no {', '.join(missing)}" if missing else None
 
 
 class NativeCache(KVCache):
@@ -100,14 +95,14 @@ class NativeDecoder:
             attention = block.attention
             layer.before, layer.between = at(block.before.weight), at(block.between.weight)
             layer.q_norm, layer.k_norm = _gain(attention.q_norm), _gain(attention.k_norm)
-            layer.qkv, layer.o = _linear(attention.qkv), _linear(attention.out)
-            layer.gate, layer.up = _halves(block.gate_up)
-            layer.down = _linear(block.down)
+            layer.qkv, layer.o = described(attention.qkv), described(attention.out)
+            layer.gate, layer.up = halves(block.gate_up)
+            layer.down = described(block.down)
             layer.window = attention.window or 0
         self._model = _Model(
             layers=ctypes.addressof(self._layers),
             norm=at(decoder.norm.weight),
-            head=_linear(decoder.head),
+            head=described(decoder.head),
             depth=len(decoder.blocks),
             hidden=decoder.embedding.shape[1],
             heads=first.attention.heads,
@@ -173,29 +168,5 @@ class NativeDecoder:
             raise MemoryError(f"no memory for a pass of {given.rows} rows")
 
 
-def at(tensor: Tensor) -> int:
-    """Return where a tensor's memory begins."""
-    assert tensor.is_contiguous()
-    return tensor.data_ptr()
-
-
 def _gain(norm: Norm | None) -> int | None:
     return None if norm is None else at(norm.weight)
-
-
-def _linear(linear: Linear, first: int = 0, end: int | None = None) -> _Linear:
-    """Return the outputs from first to end, which are multiples of GROUP or the last."""
-    assert isinstance(linear, Grouped)
-    return _Linear(
-        weight=at(linear.weight[first // GROUP :]),
-        scale=None if linear.scale is None else at(linear.scale[first:]),
-        bias=None if linear.bias is None else at(linear.bias[first:]),
-        out=(linear.out if end is None else end) - first,
-        inputs=linear.inputs,
-    )
-
-
-def _halves(linear: Linear) -> tuple[_Linear, _Linear]:
-    assert isinstance(linear, Grouped)
-    half = linear.out // 2
-    return _linear(linear, 0, half), _linear(linear, half)

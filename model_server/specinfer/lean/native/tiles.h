@@ -18,6 +18,13 @@ static Share share(int64_t out, int64_t unit, int thread, int threads)
     return (Share){first, end < groups ? end : groups};
 }
 
+/* The weights of a share. */
+static Range range(const Linear *l, Share own)
+{
+    const int64_t size = l->in * ITEM * GROUP;
+    return (Range){l->weight + own.first * size, l->weight + own.end * size};
+}
+
 /* Sixteen outputs of one row: scale, add bias, store or add to what is there. */
 static inline void store(const Linear *l, int64_t o, __m512 v, float *y, int add)
 {

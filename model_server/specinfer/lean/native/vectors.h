@@ -34,6 +34,25 @@ static float inverse_rms(const float *x, int64_t n, double eps)
     return 1.0f / sqrtf(_mm512_reduce_add_ps(sum) / (float)n + (float)eps);
 }
 
+/* RMSNorm with gains; out may be x. */
+static void norm(const float *x, const float *gain, int64_t n, double eps, float *out)
+{
+    const float by = inverse_rms(x, n, eps);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i] * by * gain[i];
+}
+
+/* SiLU(gate) * up, in the gate's place. */
+static void let_pass(float *gate, const float *up, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += LANES) {
+        const __m512 g = _mm512_loadu_ps(gate + i), one = _mm512_set1_ps(1.0f);
+        const __m512 e = exp16(_mm512_sub_ps(_mm512_setzero_ps(), g));
+        const __m512 s = _mm512_div_ps(g, _mm512_add_ps(one, e));
+        _mm512_storeu_ps(gate + i, _mm512_mul_ps(s, _mm512_loadu_ps(up + i)));
+    }
+}
+
 /* Sum each of sixteen vectors, all in one order; the sums in the vectors' order. */
 static inline __m512 sum_each(const __m512 v[LANES])
 {

@@ -1,0 +1,77 @@
+"""Trees drawn by a recurrent SSM, level by level, all requests of a batch in one step of it.
+
+It begins at the LLM's last hidden state (the idea of arXiv 2403.09919), so each level computes its
+own nodes alone, and there is nothing to catch up with.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specinfer.draft.draft import Draft
+from specinfer.draft.growth import Growth
+from specinfer.draft.modelled import Modelled
+from specinfer.draft.planner import Planner
+from specinfer.draft.shape import Shape
+from specinfer.request import Request
+from specinfer.ssm import RecurrentSSM
+from specinfer.stopwatch import Stopwatch
+from specinfer.token_tree import TokenTree
+
+
+class Recurrence(Modelled[Draft]):
+    """A recurrent SSM.  It sits out until the LLM has emitted a request's first token."""
+
+    reads_states = True
+
+    def __init__(
+        self, ssm: RecurrentSSM, planner: Planner, *, vocab: int, replacement: bool = True
+    ) -> None:
+        """Serve an LLM of vocab tokens with trees of the shapes that the planner chooses."""
+        super().__init__(ssm.name, planner, Growth(vocab, ssm.vocabulary, replacement=replacement))
+        self.ssm = ssm
+
+    def _behind(self, request: Request) -> int:
+        return 1
+
+    def _resume(self, request: Request, shape: Shape | None) -> Draft | None:
+        draft = self._drafts.get(request)
+        if shape is None or request.state is None:
+            self._sit_out(draft)
+            return None
+        if draft is None:
+            draft = self._drafts[request] = Draft(request, TokenTree.rooted_at(request.tokens[-1]))
+        draft.begin(shape, self._last_found(request))
+        return draft
+
+    def _grow(self, drafts: list[Draft]) -> None:
+        live = [draft for draft in drafts if draft.frontier]
+        if not live:
+            return
+        parents = torch.stack([_begun(draft.request) for draft in live])
+        while live:
+            nodes = [(draft, node) for draft in live for node in draft.frontier]
+            states, logits = self._step(parents, nodes, len(live))
+            rows = torch.split(logits, [len(draft.frontier) for draft in live])
+            self._growth.grow(live, rows)
+            live = [draft for draft in live if draft.frontier]
+            row = {pair: number for number, pair in enumerate(nodes)}
+            kept = [row[d, d.tree.parents[node]] for d in live for node in d.frontier]
+            parents = states[kept]
+
+    def _step(
+        self, parents: Tensor, nodes: Sequence[tuple[Draft, int]], requests: int
+    ) -> tuple[Tensor, Tensor]:
+        """Run the SSM, and tell the planner what a level costs."""
+        watch = Stopwatch(self.ssm.device)
+        found = self.ssm.step(parents, [draft.tree.tokens[node] for draft, node in nodes])
+        watch.stop()
+        if self.planner.ssm is not None:
+            self.planner.ssm.observe(requests, len(nodes), watch.milliseconds())
+        return found
+
+
+def _begun(request: Request) -> Tensor:
+    assert request.state is not None
+    return request.state
