@@ -125,8 +125,11 @@ class CostModel:
     def _believed(self, requests: int) -> list[float]:
         """Return each cell's mean, drawn towards that of its batch size as it lacks proof."""
         cells = self._cells.get(_size(requests), {})
-        total = sum(cell.weight for cell in cells.values()) + PRIOR
-        base = sum(cell.weight * cell.mean for cell in cells.values()) / total
+        total, base = PRIOR, 0.0
+        for cell in cells.values():
+            total += cell.weight
+            base += cell.weight * cell.mean
+        base /= total
         believed = [base] * (SIZES + 2)
         for extra, cell in cells.items():
             believed[extra] = (cell.weight * cell.mean + PRIOR * base) / (cell.weight + PRIOR)

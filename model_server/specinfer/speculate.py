@@ -20,7 +20,7 @@ from specinfer.request import Request, TokenLogprob
 from specinfer.tally import Spent
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import ForwardPlan, Segment, chain, chain_and_tree, plan
-from specinfer.verify import best_of_all, follow_best, verify
+from specinfer.verify import follow, likeliest, verify
 
 Verdict = tuple[list[int], int]  # the accepted nodes, and the token that follows them
 
@@ -110,7 +110,7 @@ class Speculator:
 
     def _verified(self, jobs: Sequence[Job], rows: Tensor) -> list[Outcome]:
         """Decide for each job by its rows of the LLM's logits, [R, V] in all."""
-        best: list[int] | None = None  # of all rows together: a GPU is waited for once
+        best: Callable[[int], int] | None = None
         outcomes: list[Outcome] = []
         start = 0
         for job in jobs:
@@ -120,8 +120,8 @@ class Speculator:
             end = start + len(job.tree)
             plain = taken_as_they_are(job.request)
             if plain and job.request.params.greedy:
-                best = best or best_of_all(rows)
-                verdict = follow_best(job.tree, best[start:end])
+                best = best or likeliest(rows)
+                verdict = follow(job.tree, best, start)
             else:
                 own = rows[start:end] if len(jobs) > 1 else rows
                 verdict = self._verdict(job, job.tree, own, plain)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 BROKEN = "\ufffd"  # what decoding gives for a character whose bytes are not all there yet
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Text and token ids that may be shown now."""
 
     text: str
@@ -31,6 +31,8 @@ class TextStream:
 
     def push(self, token: int) -> Piece:
         """Take the next token.  After `stopped` turns true nothing more may be pushed."""
+        if not self.stop:  # nothing is ever held back
+            return Piece(self._decoded(token), (token,))
         start = len(self._tail)
         self._tail += self._decoded(token)
         self._held.append((token, len(self._tail)))

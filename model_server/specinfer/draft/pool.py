@@ -22,7 +22,7 @@ from specinfer.request import Request
 from specinfer.token_tree import TokenTree
 
 _CERTAIN = (1.0,)  # the root
-IN_COMPANY = 0.5  # of what nodes need on average: one that others have paid the way for
+IN_COMPANY = 0.8  # of what nodes need on average: one that others have paid the way for
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Pool:
         """Learn from a whole step without prompts: its rows, how long it took, what it emitted."""
         if self._cost is None:
             return
-        step, plain = self._step, self._cost.costs(requests, requests)[0]
+        step, plain = self._step, self._cost.cost(requests, requests)
         self._ledger.passed(requests)
         if step.drawn:
             self._ledger.drafted(requests, milliseconds / plain, emitted / requests)
@@ -227,10 +227,12 @@ class Pool:
 
     def _chances(self, request: Request, tree: TokenTree) -> Sequence[float]:
         """Return how likely each node is to stand; the root alone where none may be dropped."""
-        if len(tree) == 1 or (self._steady and request.repeatable) or not tree.point_masses_only:
+        if len(tree) == 1 or (self._steady and request.repeatable):
             return _CERTAIN
         known = self._proposed[request].chances
-        return self._acceptance.chances(request, tree) if known is None else known
+        if known is None:
+            known = self._acceptance.chances(request, tree) if tree.point_masses_only else _CERTAIN
+        return known
 
 
 def _always(who: int, key: int) -> float:

@@ -4,7 +4,7 @@ from specinfer.choices import Choices
 from specinfer.config import Verifier
 from specinfer.sampling import SamplingParams
 from specinfer.token_tree import TokenTree
-from specinfer.verify.greedy import best_of_all, follow_best, verify_greedy
+from specinfer.verify.greedy import follow, likeliest, verify_greedy
 from specinfer.verify.laws import Laws, WarpedRows, weights
 from specinfer.verify.multi_step import verify_multi_step
 from specinfer.verify.naive import verify_naive
@@ -40,9 +40,9 @@ def draws_with_replacement(verifier: Verifier) -> bool:
 __all__ = [
     "Laws",
     "WarpedRows",
-    "best_of_all",
     "draws_with_replacement",
-    "follow_best",
+    "follow",
+    "likeliest",
     "verify",
     "verify_greedy",
     "verify_multi_step",

@@ -1,6 +1,6 @@
 """Greedy verification (paper, Algorithm 2: VerifyGreedy)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -16,28 +16,29 @@ def verify_greedy(tree: TokenTree, rows: Laws) -> tuple[list[int], int]:
     root excluded, and the token that follows them.
     """
     if isinstance(rows, Tensor):
-        return follow_best(tree, best_of_all(rows))
-    return _follow(tree, lambda node: int(best_tokens(rows[node][None])))
+        return follow(tree, likeliest(rows))
+    return follow(tree, lambda node: int(best_tokens(rows[node][None])))
 
 
-def best_of_all(rows: Tensor) -> list[int]:
-    """Return the likeliest token of each row [N, V]."""
-    # numpy's list: behind a pass, its caches cold, torch's operators around it take 60 us.
-    on_host = rows.device.type == "cpu"
-    best: list[int] = (rows.numpy() if on_host else rows).argmax(1).tolist()
-    return best
+def likeliest(rows: Tensor) -> Callable[[int], int]:
+    """Return what tells a row's likeliest token, the first of several, rows [N, V].
+
+    In host memory a row is looked at when it is asked for: a walk sees few of a tree's nodes, and
+    parts of a row lie in other cores' caches.  A GPU is waited for once.
+    """
+    if rows.device.type == "cpu":
+        logits = rows.numpy()
+        return lambda row: int(logits[row].argmax())
+    best: list[int] = rows.argmax(1).tolist()
+    return best.__getitem__
 
 
-def follow_best(tree: TokenTree, best: Sequence[int]) -> tuple[list[int], int]:
-    """Return the verdict when best[n] is the LLM's token after node n."""
-    return _follow(tree, best.__getitem__)
-
-
-def _follow(tree: TokenTree, best: Callable[[int], int]) -> tuple[list[int], int]:
+def follow(tree: TokenTree, best: Callable[[int], int], start: int = 0) -> tuple[list[int], int]:
+    """Return the verdict when best tells the LLM's token after node n of row start + n."""
     accepted: list[int] = []
     node = ROOT
     while True:
-        token = best(node)
+        token = best(start + node)
         child = tree.child(node, token)
         if child is None:
             return accepted, token
