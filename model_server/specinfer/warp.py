@@ -64,9 +64,9 @@ def exponentials(
     By numpy: behind a pass, its caches cold, torch's operators take twice the time, and where
     another program wants a core their threads wait for each other, 8 ms a row.
     """
-    weights: NDArray[np.floating] = np.subtract(row, row.max(), out=out)
+    weights: NDArray[np.floating] = np.subtract(row, np.maximum.reduce(row), out=out)
     if temperature != 1:
-        weights /= max(temperature, COLDEST)
+        weights *= 1 / max(temperature, COLDEST)
     np.exp(weights, out=weights)
     return weights
 
