@@ -14,9 +14,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specinfer_kernels.errors import KernelError
 from specinfer_kernels.tree_attention.batch import TreeBatch
+from specinfer_kernels.tree_attention.entries import Gathered, InPlace, Room
+from specinfer_kernels.tree_attention.products import Products, pays
 from specinfer_kernels.tree_attention.tiles import (
     Tile,
-    Units,
     check_ancestors,
     tiles_of,
     tree_bias,
@@ -25,78 +26,6 @@ from specinfer_kernels.tree_attention.tiles import (
 # Rows up to which heads become rows: with them a call takes 0.9 of the time at 1 row, 0.85 at 8,
 # 1.0 at 16 and 1.05 at 24 in float32, 0.2, 0.7, 0.9 and 1.0 in bfloat16 (context 1k, one thread).
 PACKED_ROWS = 16
-Room = dict[tuple[int, int], tuple[Tensor, Tensor]]
-
-
-@dataclass(frozen=True, slots=True)
-class InPlace:
-    """The keys of one request, a run of slots.
-
-    One operator a pool: with 128 keys those around the fused one are a fifth of the time.
-    """
-
-    shape: tuple[int, ...]  # [1, K, L, D]
-    strides: tuple[int, ...]
-    offset: int
-
-    @classmethod
-    def over(cls, pool: Tensor, first: int, count: int) -> "InPlace":
-        """Prepare for pools of this shape and layout."""
-        view = pool[None, first : first + count].transpose(1, 2)
-        offset = int(view.storage_offset() - pool.storage_offset())
-        return cls(tuple(view.shape), view.stride(), offset)
-
-    def of(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return [1, K, L, D] of both pools: views."""
-        k, v = keys.storage_offset() + self.offset, values.storage_offset() + self.offset
-        return (
-            keys.as_strided(self.shape, self.strides, k),
-            values.as_strided(self.shape, self.strides, v),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """The keys of B requests, copied from wherever their pages lie."""
-
-    index: Tensor  # of the pool's units, in the order of the copies
-    copies: tuple[Tensor, Tensor]  # [B * K * n, size * D], or [B * n, size * K * D]
-    requests: int
-    start: int
-    end: int
-    by_head: bool
-
-    @classmethod
-    def over(cls, pool: Tensor, units: Units, room: Room) -> "Gathered":
-        """Prepare for pools of this shape and layout; raises KernelError where they have none."""
-        slots, heads, width = pool.shape
-        by_head = pool.transpose(0, 1).is_contiguous()
-        if not by_head and not pool.is_contiguous():
-            raise KernelError(f"pools are neither [S, K, D] nor [K, S, D]: strides {pool.stride()}")
-        if slots % units.size:
-            units = units.by_slot()
-        index = torch.from_numpy(units.listed)
-        if by_head:  # head k's units come behind those of all heads before it
-            index = index[:, None] + torch.arange(heads)[:, None] * (slots // units.size)
-        shape = index.numel(), units.size * width * (1 if by_head else heads)
-        if shape not in room:
-            room[shape] = pool.new_empty(shape), pool.new_empty(shape)
-        end = units.start + units.count
-        return cls(index.flatten(), room[shape], len(units.listed), units.start, end, by_head)
-
-    def of(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return [B, K, L, D] of both pools; the next call overwrites them."""
-        k, v = self.copies
-        return self._gather(keys, k), self._gather(values, v)
-
-    def _gather(self, pool: Tensor, copy: Tensor) -> Tensor:
-        _, heads, width = pool.shape
-        whole = pool.transpose(0, 1) if self.by_head else pool
-        torch.index_select(whole.view(-1, copy.shape[1]), 0, self.index, out=copy)
-        if self.by_head:
-            return copy.view(self.requests, heads, -1, width)[:, :, self.start : self.end]
-        found = copy.view(self.requests, -1, heads, width)[:, self.start : self.end]
-        return found.transpose(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +41,24 @@ class Call:
     real: Tensor | None  # where they are among the B * T; None: all, in order
     entries: InPlace | Gathered
     bias: Tensor | None  # [B, 1, T * G, L] or [B, 1, T, L]
+    products: Products | None  # None: the fused operator
     requests: int
     rows_each: int  # T
     group: int  # G; 1 where heads are not packed
+
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None
+    ) -> Tensor:
+        """Return the tile's real rows, [<= B * T, H, D], for all of a layer's tensors."""
+        q = self.queries(query)
+        if self.products is not None:
+            attended = self.products.attend(q, keys, values, scale, softcap)
+        else:
+            k, v = self.entries.of(keys, 0), self.entries.of(values, 1)
+            attended = scaled_dot_product_attention(
+                q, k, v, attn_mask=self.bias, scale=scale, enable_gqa=self.group == 1
+            )
+        return self.rows(attended, query.shape[1])
 
     def queries(self, query: Tensor) -> Tensor:
         """Return [B, K, T * G, D], or unpacked [B, H, T, D]."""
@@ -144,10 +88,9 @@ class CpuPlan:
     batch: TreeBatch
     dtype: torch.dtype
     tiles: tuple[Tile, ...]
-    # What the first layer of its kind prepares for the others, and room for gathered keys and
-    # values, whose pages would else be mapped anew in every layer.
+    # What the first layer of its kind prepares for the others.
     calls: dict[object, tuple[Call, ...]] = field(default_factory=dict)
-    room: Room = field(default_factory=dict)
+    room: Room = field(default_factory=Room)
 
     @classmethod
     def of(cls, batch: TreeBatch, dtype: torch.dtype) -> "CpuPlan":
@@ -168,77 +111,85 @@ class CpuPlan:
         softcap: float | None,
         window: int | None,
     ) -> Tensor:
-        heads = query.shape[1]
-        kind = window, heads, keys.shape, keys.stride()
+        kind = window, softcap is None, query.shape[1], keys.shape, keys.stride(), values.stride()
         calls = self.calls.get(kind)
         if calls is None:
-            calls = self.calls[kind] = self._calls(window, heads, keys)
-        if values.stride() != keys.stride():
-            raise KernelError(f"keys lie by {keys.stride()}, values by {values.stride()}")
-        out = None
+            if values.stride() != keys.stride():
+                raise KernelError(f"keys lie by {keys.stride()}, values by {values.stride()}")
+            calls = self._calls(window, softcap is not None, query.shape[1], keys)
+            self.calls[kind] = calls
+        if len(calls) == 1 and calls[0].source is None:
+            return calls[0].attend(query, keys, values, scale, softcap)
+        out = torch.zeros_like(query) if self.batch.padded else torch.empty_like(query)
         for call in calls:
-            q = call.queries(query)
-            k, v = call.entries.of(keys, values)
-            if softcap is None:
-                attended = scaled_dot_product_attention(
-                    q, k, v, attn_mask=call.bias, scale=scale, enable_gqa=call.group == 1
-                )
-            else:
-                attended = _softcapped(q, k, v, call.bias, scale, softcap)
-            rows = call.rows(attended, heads)
-            if call.source is None:
-                return rows
-            if out is None:
-                out = torch.zeros_like(query) if self.batch.padded else torch.empty_like(query)
-            out[call.target] = rows
-        return torch.zeros_like(query) if out is None else out
+            out[call.target] = call.attend(query, keys, values, scale, softcap)
+        return out
 
-    def _calls(self, window: int | None, heads: int, pool: Tensor) -> tuple[Call, ...]:
+    def _calls(
+        self, window: int | None, capped: bool, heads: int, pool: Tensor
+    ) -> tuple[Call, ...]:
         if window is not None and window > self.batch.max_total:
             window = None
         if all(tile.sees_all(window) for tile in self.tiles):
             tree = None
         else:
             tree = tree_bias(self.batch, self.dtype)
-        return tuple(self._call(tile, tree, window, heads, pool) for tile in self.tiles)
+        largest_first = reversed(self.tiles)  # so that the others fit the room of the first
+        return tuple(self._call(t, tree, window, capped, heads, pool) for t in largest_first)
 
     def _call(
-        self, tile: Tile, tree: Tensor | None, window: int | None, heads: int, pool: Tensor
+        self,
+        tile: Tile,
+        tree: Tensor | None,
+        window: int | None,
+        capped: bool,
+        heads: int,
+        pool: Tensor,
     ) -> Call:
-        group = heads // pool.shape[1] if self._packs(tile, pool) else 1
         skip = tile.unseen(self.batch, window)
         bias = None
         if tree is not None and not tile.sees_all(window):
             bias = tile.bias(tree, self.batch, window, skip)[:, None]
-            if group > 1 and tile.rows > 1:
+        multiplies = capped or self._multiplies(tile, heads, pool)
+        entries: InPlace | Gathered
+        if tile.run is None:
+            units = tile.units(self.batch, skip)
+            entries = Gathered.over(pool, units, self.room, flat=multiplies)
+        else:
+            entries = InPlace.over(pool, tile.run + skip, tile.keys - skip, flat=multiplies)
+        group, products = 1, None
+        if multiplies:
+            shape = len(tile.pieces), heads, tile.rows, pool.shape[2]
+            keys, seen = tile.keys - skip, max(0, tile.unmasked(window) - skip)
+            masked = None if bias is None else bias[..., seen:]
+            products = Products.of(
+                entries, shape, pool.shape[1], keys, masked, self.dtype, self.room
+            )
+        elif self._packs(tile, pool):
+            group = heads // pool.shape[1]
+            if bias is not None and tile.rows > 1:
                 bias = bias.repeat_interleave(group, dim=2)
         source, real = tile.query_rows(), tile.real_rows()
         target = source if real is None or isinstance(source, slice) else source[real]
         whole = real is None and source == slice(0, self.batch.rows)
-        entries: InPlace | Gathered
-        if tile.run is None:
-            entries = Gathered.over(pool, tile.units(self.batch, skip), self.room)
-        else:
-            entries = InPlace.over(pool, tile.run + skip, tile.keys - skip)
-        pieces = len(tile.pieces)
-        return Call(
-            None if whole else source, target, real, entries, bias, pieces, tile.rows, group
-        )
+        sizes = len(tile.pieces), tile.rows, group
+        return Call(None if whole else source, target, real, entries, bias, products, *sizes)
+
+    def _multiplies(self, tile: Tile, heads: int, pool: Tensor) -> bool:
+        """Tell whether products of their own beat the fused operator."""
+        apart = len(tile.pieces) > 1 and not pool.transpose(0, 1).is_contiguous()
+        if apart or not self._even(tile, pool):
+            return False
+        group = heads // pool.shape[1]
+        return pays(self.dtype, group, tile.rows, tile.keys, len(tile.pieces) * heads)
 
     def _packs(self, tile: Tile, pool: Tensor) -> bool:
         """Tell whether heads become rows: in float32 not where that leaves a thread idle."""
         if tile.rows > PACKED_ROWS:
             return False
-        even = len(tile.pieces) * pool.shape[1] % torch.get_num_threads() == 0
-        return even or self.dtype.itemsize < 4
+        return self.dtype.itemsize < 4 or self._even(tile, pool)
 
-
-def _softcapped(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, softcap: float
-) -> Tensor:
-    """Attend with capped scores, which fused attention does not offer; at least in float32."""
-    k, v = (part.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for part in (k, v))
-    wide = torch.promote_types(q.dtype, torch.float32)
-    scores = torch.tanh(q.to(wide) @ k.to(wide).transpose(-1, -2) * (scale / softcap)) * softcap
-    weights = (scores if bias is None else scores + bias).softmax(-1)
-    return (weights @ v.to(wide)).to(q.dtype)
+    @staticmethod
+    def _even(tile: Tile, pool: Tensor) -> bool:
+        """Tell whether all threads have as many key/value heads to read."""
+        return len(tile.pieces) * pool.shape[1] % torch.get_num_threads() == 0

@@ -17,6 +17,7 @@ ROW_BLOCK = 128  # rows of one call: a chunk's first rows need not read its last
 # 10 us, bringing a key to it 0.15 us, and gathering that key beforehand as long again.
 CALL_COST = 256
 KEY_COST = 4
+GATHERED_KEYS = 2048  # of one call at most: larger copies leave the cache before they are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,10 @@ class Tile:
         pages = tables[np.array(requests)[:, None], places // size].astype(np.int64)
         return Units(pages * size + places % size, 1, 0, self.keys - skip)
 
+    def unmasked(self, window: int | None) -> int:
+        """Return how many leading keys every row sees."""
+        return 0 if window is not None else min(piece.context for piece in self.pieces)
+
     def sees_all(self, window: int | None) -> bool:
         """Tell whether every row sees every key."""
         return self.rows == 1 and window is None and all(p.keys == self.keys for p in self.pieces)
@@ -145,7 +150,8 @@ def tiles_of(batch: TreeBatch) -> tuple[Tile, ...]:
     for piece in sorted(_pieces(batch), key=lambda p: (p.rows, p.keys)):
         alone = Tile.of(piece)
         grown = Tile.of(*tiles[-1].pieces, piece) if tiles else alone
-        if tiles and grown.cost <= tiles[-1].cost + alone.cost:
+        small = len(grown.pieces) * grown.keys <= GATHERED_KEYS
+        if tiles and small and grown.cost <= tiles[-1].cost + alone.cost:
             tiles[-1] = grown
         else:
             tiles.append(alone)
