@@ -102,10 +102,11 @@ def tile_shape(max_rows: int, group: int, width: int, dtype: torch.dtype) -> Til
         return TileShape(16, 16 if wide else 32, 8 if wide else 4, 2)
     if padded(width) > 128:  # a tile of 32 rows spills on one card or another
         return TileShape(16, 32, 4, 2) if packed <= 16 else TileShape(64, 32, 8, 2)
-    # Found by compiling: from 64 rows on, a block of 64 keys needs more registers than there are,
-    # and at widths that are no power of two from 32 rows on; so does a third stage there.
+    # Found by compiling with Triton 3.6 and 3.9: from 64 rows on, a block of 64 keys needs more
+    # registers than there are, and at widths that are no power of two from 32 rows on; so does a
+    # third stage there, and above width 64 beside 64 keys.
     block_n = 64 if packed <= (16 if odd else 32) else 32
-    stages = 2 if odd and packed in (32, 64) else 3
+    stages = 2 if odd or (width > 64 and block_n == 64) else 3
     return TileShape(min(packed, 128), block_n, 4 if packed <= 64 else 8, stages)
 
 
