@@ -1,9 +1,10 @@
 """Tree attention on this CPU against what else torch offers: one table of microseconds and ratios.
 
 Run: python benchmarks/kernels_cpu.py.  A ratio is the peer's time by ours, so above 1 is faster.
-Each figure is the least time of several rounds in which all candidates take turns, so that a busy
-machine slows all of them, each going through LAYERS layers' keys and values of its own, more than
-a cache holds.  All take queries [N, H, D] and return rows [N, H, D].  Ours reads pools laid out
+All candidates take turns, one round forwards and the next backwards, so that a busy machine slows
+all of them; a ratio is the median of the rounds' ratios, a time the median of the rounds' times.
+Each goes through LAYERS layers' keys and values of its own, more than a cache holds.  All take
+queries [N, H, D] and return rows [N, H, D].  Ours reads pools laid out
 head by head, as the engine's are on a CPU.  `dense` gathers the slots of [S, K, D] pools and
 masks densely, as peers without a tree kernel do; `contiguous` is SDPA on the filled part of a
 cache [1, K, S, D] that serves one request.
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -27,6 +29,7 @@ HEADS = {"SmolLM2-135M": (9, 3, 64), "Llama-3-8B": (32, 8, 128)}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 PAGE = 16
 LAYERS = 16
+LEAST_ROUNDS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +50,25 @@ class Case:
         return batch_of([self.context] * self.requests, trees, page_size=PAGE, pages=pages)
 
 
+Layer = Callable[[Tensors], Callable[[], Tensor]]
+
+
 def candidates(case: Case, generator: torch.Generator) -> dict[str, Callable[[], object]]:
-    """Return all layers' attention as a call, ours and the peers'; masks are made beforehand."""
+    """Return all layers' attention as a call, ours and the peers'.
+
+    Plans and masks are made beforehand, once for all layers, as a step does.
+    """
     batch = case.batch(generator)
     heads, dtype = HEADS[case.model], DTYPES[case.dtype]
     peers = {"ours": _ours, "dense": _dense}
     if case.requests == 1 and not case.shuffled:
         peers["contiguous"] = _contiguous
-    return {
-        name: partial(
-            _all,
-            [
-                peer(batch, Tensors.random(batch, *heads, dtype, generator), heads[2] ** -0.5)
-                for _ in range(LAYERS)
-            ],
-        )
-        for name, peer in peers.items()
-    }
+    calls = {}
+    for name, peer in peers.items():
+        layer = peer(batch, dtype, heads[2] ** -0.5)
+        given = (Tensors.random(batch, *heads, dtype, generator) for _ in range(LAYERS))
+        calls[name] = partial(_all, [layer(each) for each in given])
+    return calls
 
 
 def _all(calls: Sequence[Callable[[], Tensor]]) -> None:
@@ -71,13 +76,18 @@ def _all(calls: Sequence[Callable[[], Tensor]]) -> None:
         call()
 
 
-def _ours(batch: TreeBatch, given: Tensors, scale: float) -> Callable[[], Tensor]:
-    plan, parts = _plan(batch, given), _by_head(given)
-    return lambda: tree_attention(*parts, plan, scale=scale)
+def _ours(batch: TreeBatch, dtype: torch.dtype, scale: float) -> Layer:
+    plan = _plan(batch, dtype)
+
+    def layer(given: Tensors) -> Callable[[], Tensor]:
+        parts = _by_head(given)
+        return lambda: tree_attention(*parts, plan, scale=scale)
+
+    return layer
 
 
-def _plan(batch: TreeBatch, given: Tensors) -> AttentionPlan:
-    return plan_attention(batch, dtype=given.query.dtype, backend="cpu")
+def _plan(batch: TreeBatch, dtype: torch.dtype) -> AttentionPlan:
+    return plan_attention(batch, dtype=dtype, backend="cpu")
 
 
 def _by_head(given: Tensors) -> tuple[Tensor, Tensor, Tensor]:
@@ -87,14 +97,14 @@ def _by_head(given: Tensors) -> tuple[Tensor, Tensor, Tensor]:
     return given.query, keys, values
 
 
-def _dense(batch: TreeBatch, given: Tensors, scale: float) -> Callable[[], Tensor]:
+def _dense(batch: TreeBatch, dtype: torch.dtype, scale: float) -> Layer:
     """SDPA over gathered slots, [B, H, T, D] with GQA, and a mask of the query's dtype."""
     pages = batch.pages.long()
     total, rows = batch.max_total, batch.max_rows
     slots = (pages[:, :, None] * PAGE + torch.arange(PAGE)).flatten(1)[:, :total].flatten()
-    bias = _bias(batch, given.query.dtype)
+    bias = _bias(batch, dtype)
 
-    def call() -> Tensor:
+    def attend(given: Tensors) -> Tensor:
         query = given.query.view(batch.requests, rows, *given.query.shape[1:]).transpose(1, 2)
         keys, values = (
             pool.index_select(0, slots).view(batch.requests, total, *pool.shape[1:]).transpose(1, 2)
@@ -105,18 +115,17 @@ def _dense(batch: TreeBatch, given: Tensors, scale: float) -> Callable[[], Tenso
         )
         return seen.transpose(1, 2).reshape(given.query.shape)
 
-    return call
+    return lambda given: partial(attend, given)
 
 
-def _contiguous(batch: TreeBatch, given: Tensors, scale: float) -> Callable[[], Tensor]:
+def _contiguous(batch: TreeBatch, dtype: torch.dtype, scale: float) -> Layer:
     """SDPA on the filled part of a cache [1, K, S, D], as one that serves a single request is."""
-    keys, values = (pool.transpose(0, 1)[None].contiguous() for pool in (given.keys, given.values))
-    bias = None if batch.max_rows == 1 else _bias(batch, given.query.dtype)
+    bias = None if batch.max_rows == 1 else _bias(batch, dtype)
     filled = batch.max_total
 
-    def call() -> Tensor:
+    def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         seen = scaled_dot_product_attention(
-            given.query.transpose(0, 1)[None],
+            query.transpose(0, 1)[None],
             keys[:, :, :filled],
             values[:, :, :filled],
             attn_mask=bias,
@@ -125,7 +134,11 @@ def _contiguous(batch: TreeBatch, given: Tensors, scale: float) -> Callable[[], 
         )
         return seen[0].transpose(0, 1)
 
-    return call
+    def layer(given: Tensors) -> Callable[[], Tensor]:
+        pools = (pool.transpose(0, 1)[None].contiguous() for pool in (given.keys, given.values))
+        return partial(attend, given.query, *pools)
+
+    return layer
 
 
 def _bias(batch: TreeBatch, dtype: torch.dtype) -> Tensor:
@@ -139,31 +152,38 @@ def _bias(batch: TreeBatch, dtype: torch.dtype) -> Tensor:
     )
 
 
-def least_times(calls: dict[str, Callable[[], object]], budget: float) -> dict[str, float]:
-    """Return each call's least seconds a layer; candidates take turns until budget is spent."""
+def timed(calls: dict[str, Callable[[], object]], budget: float) -> dict[str, list[float]]:
+    """Return each call's seconds in every round; candidates take turns until budget is spent."""
     # With one thread its own time counts, which a busy machine's other processes do not add to.
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    least = dict.fromkeys(calls, float("inf"))
+    rounds: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
-    end = clock() + budget
-    while clock() < end:
-        for name, call in calls.items():
+    turns, end = list(calls.items()), clock() + budget
+    while clock() < end or len(rounds["ours"]) < LEAST_ROUNDS:
+        for name, call in turns:
             start = clock()
             call()
-            least[name] = min(least[name], clock() - start)
-    return {name: seconds / LAYERS for name, seconds in least.items()}
+            rounds[name].append(clock() - start)
+        turns.reverse()
+    return rounds
+
+
+def ratio(peer: Sequence[float], ours: Sequence[float]) -> float:
+    return median(theirs / mine for theirs, mine in zip(peer, ours, strict=True))
 
 
 def planning_time(case: Case, generator: torch.Generator) -> float:
-    """Return the least seconds of a step's own work, which all its layers share."""
+    """Return the seconds of a step's own work, which all its layers share."""
     batch = case.batch(generator)
     given = Tensors.random(batch, *HEADS[case.model], DTYPES[case.dtype], generator)
-    parts, kept = _by_head(given), _plan(batch, given)
-    first = lambda: tree_attention(*parts, _plan(batch, given), scale=1.0)  # noqa: E731
-    later = lambda: tree_attention(*parts, kept, scale=1.0)  # noqa: E731
-    times = least_times({"first": first, "later": later}, 0.3)
-    return (times["first"] - times["later"]) * LAYERS
+    parts, kept = _by_head(given), _plan(batch, given.query.dtype)
+    calls = {
+        "first": lambda: tree_attention(*parts, _plan(batch, given.query.dtype), scale=1.0),
+        "ours": lambda: tree_attention(*parts, kept, scale=1.0),
+    }
+    rounds = timed(calls, 0.3)
+    return median(a - b for a, b in zip(rounds["first"], rounds["ours"], strict=True))
 
 
 def cases(models: Sequence[str], dtypes: Sequence[str], quick: bool) -> list[Case]:
@@ -195,12 +215,13 @@ def main() -> None:
     print(f"{'model':13} dtype  B context rows pages      {figures}")
     generator = torch.Generator().manual_seed(0)
     for case in cases(wish.model or ["SmolLM2-135M"], wish.dtype or list(DTYPES), wish.quick):
-        times = least_times(candidates(case, generator), wish.seconds)
-        ours, peer = times["ours"], times.get("contiguous")
+        rounds = timed(candidates(case, generator), wish.seconds)
+        ours, peer = rounds["ours"], rounds.get("contiguous")
         print(
             f"{case.model:13} {case.dtype:5} {case.requests:2} {case.context:7} {case.rows:4} "
-            f"{'shuffled' if case.shuffled else 'in order':8} {ours * 1e6:9.0f} "
-            f"{times['dense'] / ours:11.2f} {f'{peer / ours:12.2f}' if peer else ' ' * 12} "
+            f"{'shuffled' if case.shuffled else 'in order':8} {median(ours) / LAYERS * 1e6:9.0f} "
+            f"{ratio(rounds['dense'], ours):11.3f} "
+            f"{f'{ratio(peer, ours):12.3f}' if peer else ' ' * 12} "
             f"{planning_time(case, generator) * 1e6:8.0f}",
             flush=True,
         )
