@@ -182,17 +182,20 @@ def _each(
 
 def _step(rig: Rig, bench: Bench, batch: int, graphs: bool) -> str:
     scheduler = _prefilled(rig, bench, batch, trees=True, graphs=graphs, replayed=2.3)
-    parts, speculator = Parts(rig), scheduler._speculator
-    plan, commit, forward = specinfer.speculate.plan, speculator.cache.commit, bench.llm.forward
-    specinfer.speculate.plan = parts.timed("plan", plan)
+    # What is timed is put in its place's stead, which types have no word for.
+    speculator: Any = scheduler._speculator
+    module: Any = specinfer.speculate
+    llm: Any = bench.llm
+    parts, plan, commit, forward = Parts(rig), module.plan, speculator.cache.commit, llm.forward
+    module.plan = parts.timed("plan", plan)
     speculator.draft = parts.timed("draft", speculator.draft)
     speculator._verified = parts.timed("verify", speculator._verified)
     speculator.cache.commit = parts.timed("commit", commit)
-    bench.llm.forward = parts.timed("forward", forward)
+    llm.forward = parts.timed("forward", forward)
     try:
         seconds = _steps(rig, scheduler)
     finally:
-        specinfer.speculate.plan, bench.llm.forward = plan, forward
+        module.plan, llm.forward = plan, forward
     spent = [parts.seconds[part] for part in PARTS]
     figures = [*spent, seconds - sum(spent), seconds]
     return " ".join(f"{figure * 1e3 / rig.steps:8.2f}" for figure in figures)
@@ -231,7 +234,9 @@ def _prefilled(
     """Return a scheduler whose requests have read their prompts and taken the first steps."""
     room = (2 * rig.steps + batch + 2) * (1 + len(rig.tree.widths))
     scheduler = bench.scheduler(batch, room, trees=trees, graphs=graphs)
-    scheduler._speculator.script = accepted(replayed, len(rig.tree.widths))
+    speculator = scheduler._speculator
+    assert isinstance(speculator, Replayed)
+    speculator.script = accepted(replayed, len(rig.tree.widths))
     for seed in range(batch):
         scheduler.add(_request(rig, seed, room))
     while any(not entry.request.emitted for entry in scheduler._running) or scheduler.queued:
@@ -301,11 +306,12 @@ def no_room(rig: Rig) -> str | None:
 
 
 def _random(
-    rig: Rig, shape: dict[str, int], seed: int, dtype: torch.dtype | None = None
+    rig: Rig, shape: dict[str, Any], seed: int, dtype: torch.dtype | None = None
 ) -> CausalLM:
     torch.manual_seed(seed)
+    auto: Any = AutoModelForCausalLM
     with torch.device(rig.device):
-        model = AutoModelForCausalLM.from_config(
+        model = auto.from_config(
             LlamaConfig(**shape),
             dtype=dtype or rig.dtype,
             attn_implementation=tree_attention_name(),

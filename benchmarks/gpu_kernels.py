@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from gpu_rig import Check, Clock, Rig, Until, attempt, lacking
@@ -153,7 +154,7 @@ def flex(batch: TreeBatch, given: Tensors) -> Callable[[], Tensor]:
 
     sizes = batch.requests, None, batch.max_rows, batch.max_total
     mask = create_block_mask(rule, *sizes, device=str(batch.device))
-    attend = flex_attention
+    attend: Any = flex_attention
     if batch.device.type == "cuda":  # compiling for a CPU takes longer than the whole dry run
         torch._dynamo.config.recompile_limit = 128  # past it, it would silently run eagerly
         attend = torch.compile(flex_attention, dynamic=True)

@@ -5,6 +5,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -160,8 +161,8 @@ class Clock:
             started = time.perf_counter()
             call()
             return time.perf_counter() - started
-        start = torch.cuda.Event(enable_timing=True)
-        end = torch.cuda.Event(enable_timing=True)
+        event: Any = torch.cuda.Event
+        start, end = event(enable_timing=True), event(enable_timing=True)
         start.record()
         call()
         end.record()
