@@ -13,13 +13,16 @@ POOL = 64  # batches' worth of sequences sorted by length together: little paddi
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Right-padded sequences and the laws to learn at M of their places."""
+    """What a student reads, and the laws to learn from it."""
 
-    tokens: Tensor  # [B, T] int64
-    places: Tensor  # [M] int64, into the flattened tokens
+    inputs: tuple[Tensor, ...]  # of the student's forward
     ids: Tensor  # [M, k] int64, draft ids
     probs: Tensor  # [M, k] float32, 0 for tokens outside the draft vocabulary
     weights: Tensor  # [M] float32
+
+    def to(self, device: torch.device) -> "Batch":
+        inputs = tuple(tensor.to(device) for tensor in self.inputs)
+        return Batch(inputs, *(t.to(device) for t in (self.ids, self.probs, self.weights)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +34,9 @@ class Targets:
     probs: Tensor  # [N, k] float16
     weights: Tensor  # [N] float32
 
-    def batch(self, sequences: Sequence[int]) -> Batch:
-        """Lay out the sequences; laws of no weight are left out."""
-        starts = self.corpus.offsets.tolist()
-        longest = max(starts[s + 1] - starts[s] for s in sequences)
-        tokens = torch.zeros(len(sequences), longest, dtype=torch.int64)
-        places, sources = [], []
-        for row, s in enumerate(sequences):
-            span = torch.arange(starts[s], starts[s + 1])
-            tokens[row, : len(span)] = self.corpus.tokens[span]
-            kept = (self.weights[span] > 0).nonzero()[:, 0]
-            places.append(kept + row * longest)
-            sources.append(span[kept])
-        at = torch.cat(sources)
-        return Batch(
-            tokens,
-            torch.cat(places),
-            self.ids[at].long(),
-            self.probs[at].float(),
-            self.weights[at],
-        )
+    def batch(self, inputs: tuple[Tensor, ...], at: Tensor) -> Batch:
+        """Return the laws at places [M] beside what a student predicts them from."""
+        return Batch(inputs, self.ids[at].long(), self.probs[at].float(), self.weights[at])
 
 
 def targets(corpus: Corpus, vocabulary: Tensor, weights: Tensor) -> Targets:

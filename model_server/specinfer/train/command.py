@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from specinfer.train.shards import Corpus
 
 HELP = "distil and boost-tune a pool of SSMs for an LLM; goes on where a killed run stopped"
-NUMBERS = ("vocabulary", "ssms", "batch_tokens", "text_steps", "save_every", "seed")
+NUMBERS = ("vocabulary", "ssms", "blocks", "batch_tokens", "text_steps", "save_every", "seed")
 SHARES = ("rate", "prompt_weight", "kept_weight")
 
 
@@ -27,9 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--python", action="append", default=[], type=Path, help="sources of functions to complete"
     )
     parser.add_argument(
-        "--text", action="append", default=[], type=Path, help="text for the first lesson"
+        "--text", action="append", default=[], type=Path, help="first lesson of SSMs of layers"
     )
-    parser.add_argument("--layers", help="of the LLM, that the SSMs start from, like 0,1")
+    parser.add_argument("--kinds", help="of each SSM, like recurrent,layers")
+    parser.add_argument("--layers", help="of the LLM, that SSMs of layers start from, like 0,1")
     parser.add_argument("--steps", help="of each SSM, like 700,300")
     parser.add_argument("--loss", choices=("kl", "tv"))
     parser.add_argument("--licence", default="unknown", help="written into the pool")
@@ -54,10 +55,13 @@ def run(args: argparse.Namespace) -> int:
     if args.data is None and ranks.first:
         _data(args, folder, ranks, say)
     ranks.wait()
+    corpus = read_shards(args.data or args.out / "data")
+    if "recurrent" in config.used_kinds:
+        corpus = _with_states(corpus, folder, args.out / "work", ranks, say)
     auto: Any = AutoModelForCausalLM
     train(
         auto.from_pretrained(folder, dtype="float32", local_files_only=True),
-        read_shards(args.data or args.out / "data"),
+        corpus,
         config,
         args.out,
         ranks,
@@ -76,7 +80,8 @@ def _config(args: argparse.Namespace) -> Any:
 
     given = {name: getattr(args, name) for name in (*NUMBERS, *SHARES, "loss")}
     lists = {name: whole_numbers(name, getattr(args, name)) for name in ("layers", "steps")}
-    return TrainConfig(**{k: v for k, v in (given | lists).items() if v is not None})
+    kinds = {"kinds": tuple(args.kinds.split(","))} if args.kinds else {}
+    return TrainConfig(**{k: v for k, v in (given | lists | kinds).items() if v is not None})
 
 
 def _data(args: argparse.Namespace, folder: Path, ranks: "Ranks", say: "Progress") -> None:
@@ -96,6 +101,20 @@ def _data(args: argparse.Namespace, folder: Path, ranks: "Ranks", say: "Progress
         config,
         lambda laws: say.items("laws", laws, args.laws),
     )
+
+
+def _with_states(
+    corpus: "Corpus", folder: Path, work: Path, ranks: "Ranks", say: "Progress"
+) -> "Corpus":
+    """Have the first rank's LLM read the corpus, all ranks what it has kept."""
+    from specinfer.lean import load_llm
+    from specinfer.train import states
+
+    if ranks.first:
+        llm = load_llm(folder, "auto", ranks.device, "auto")
+        states.keep(corpus, llm, work, lambda done, of: say.items("states", done, of))
+    ranks.wait()
+    return states.stored(corpus, work)
 
 
 def _text(args: argparse.Namespace, folder: Path) -> "Corpus | None":

@@ -6,7 +6,7 @@ on from the last checkpoint and ends in the same bytes.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class Distillation:
         self._steps = steps
         self._ranks = ranks
         self._schedule = Schedule(data.corpus.lengths(), config.batch_tokens, config.seed)
-        self._learnt = [p for p in student.body.parameters() if p.requires_grad]
+        self._learnt = [p for p in student.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(self._learnt, betas=(0.9, 0.95), weight_decay=0.01)
 
     def run(self, checkpoint: Path, watch: Watch) -> None:
@@ -84,7 +84,7 @@ class Distillation:
     def _step(self) -> Step:
         mine = self._ranks.share(self._schedule.sequences(self.done))
         self._optimizer.zero_grad()
-        loss, weight, agreed = self._backward(self._data.batch(mine)) if mine else (0.0, 0.0, 0.0)
+        loss, weight, agreed = self._backward(mine) if mine else (0.0, 0.0, 0.0)
         loss, weight, agreed = self._ranks.total(loss, weight, agreed)
         self._ranks.total_gradients(self._learnt)
         for parameter in self._learnt:
@@ -96,12 +96,12 @@ class Distillation:
         self.done += 1
         return Step(self.done, self._steps, loss / max(weight, 1e-9), agreed / max(weight, 1e-9))
 
-    def _backward(self, batch: Batch) -> tuple[float, float, float]:
-        """Return the sums of loss, weight and agreeing weight of the batch."""
+    def _backward(self, sequences: Sequence[int]) -> tuple[float, float, float]:
+        """Return the sums of loss, weight and agreeing weight of some sequences."""
         device = self.student.head.device
-        batch = Batch(*(getattr(batch, name).to(device) for name in Batch.__slots__))
+        batch = self.student.lesson(self._data, sequences, self.done).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=self._ranks.mixed):
-            log_laws = self.student(batch.tokens, batch.places)
+            log_laws = self.student(*batch.inputs)
         loss = loss_of(log_laws, batch, self._config.loss)
         loss.backward()  # type: ignore[no-untyped-call]
         known = batch.probs[:, 0] > 0

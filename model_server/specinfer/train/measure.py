@@ -18,34 +18,31 @@ BATCH_TOKENS = 4096
 
 
 @torch.no_grad()
-def predictions(student: Student, corpus: Corpus, k: int, ranks: Ranks) -> Tensor:
-    """Return the k likeliest tokens (LLM ids) at every scored place, [N, k]; -1 elsewhere."""
-    found = torch.full((len(corpus.tokens), k), -1, dtype=torch.int32)
+def predictions(student: Student, corpus: Corpus, k: int, ranks: Ranks, depth: int = 1) -> Tensor:
+    """Return the k likeliest tokens (LLM ids) at every scored place, [N, depth, k]; -1 elsewhere.
+
+    Those of level l are of a draft that began l tokens before.
+    """
+    found = torch.full((len(corpus.tokens), depth, k), -1, dtype=torch.int32)
     schedule = Schedule(corpus.lengths(), BATCH_TOKENS, seed=0)
     starts = corpus.offsets.tolist()
-    vocabulary = student.vocabulary
     for batch in schedule.epoch(0):
-        longest = max(starts[s + 1] - starts[s] for s in batch)
-        tokens = torch.zeros(len(batch), longest, dtype=torch.int64)
-        for row, s in enumerate(batch):
-            tokens[row, : starts[s + 1] - starts[s]] = corpus.tokens[starts[s] : starts[s + 1]]
-        spans = [torch.arange(starts[s], starts[s + 1]) for s in batch]
-        places = [span - span[0] + row * longest for row, span in enumerate(spans)]
-        device = vocabulary.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=ranks.mixed):
-            laws = student(tokens.to(device), torch.cat(places).to(device))
-        found[torch.cat(spans)] = vocabulary[laws.topk(k).indices].int().cpu()
+        places = torch.cat([torch.arange(starts[s], starts[s + 1]) for s in batch])
+        with torch.autocast(student.head.device.type, torch.bfloat16, enabled=ranks.mixed):
+            for level, laws in enumerate(student.laws(corpus, batch, depth)):
+                best = student.vocabulary[laws.topk(k).indices]
+                found[places, level] = best.int().cpu()
     found[corpus.kind == UNSCORED] = -1
     return found
 
 
 def hits(found: Tensor, corpus: Corpus) -> Tensor:
-    """Return whether the LLM's likeliest token is among found [N, k], for every place."""
-    return (found == corpus.ids[:, :1]).any(1)
+    """Return whether the LLM's likeliest token is among found [N, L, k], for every place, [N, L]."""
+    return (found == corpus.ids[:, None, :1]).any(2)
 
 
 def coverage(found: Tensor, corpus: Corpus) -> list[float]:
-    """Return the share of answers' places whose token is among the first 1 … k."""
+    """Return the share of answers' places whose token is among the first 1 … k of found [N, k]."""
     answers = corpus.kind == ANSWER
     among = (found[answers] == corpus.ids[answers, :1]).cumsum(1) > 0
     shares: list[float] = among.float().mean(0).tolist()
@@ -55,8 +52,8 @@ def coverage(found: Tensor, corpus: Corpus) -> list[float]:
 def tokens_per_step(paths: Sequence[Tensor], corpus: Corpus, depth: int) -> float:
     """Return the tokens a greedy step yields when the paths of several drafters are merged.
 
-    Each of paths [N] tells where a drafter's tree goes on along the LLM's own continuation; the
-    merged tree keeps the longest.  Answers that were sampled are left out.
+    Each of paths [N, L] tells where a drafter's tree goes on along the LLM's own continuation, by
+    the level there; the merged tree keeps the longest.  Answers that were sampled are left out.
     """
     steps = tokens = 0
     rows = [path.tolist() for path in paths]
@@ -79,9 +76,9 @@ def _greedy_answers(corpus: Corpus) -> Iterator[tuple[int, int]]:
             yield start + int(places[0]), end
 
 
-def _run(row: Sequence[bool], start: int, end: int) -> int:
-    """Return how many places from start on are hits."""
-    for at in range(start, end):
-        if not row[at]:
-            return at - start
+def _run(row: Sequence[Sequence[bool]], start: int, end: int) -> int:
+    """Return how many places from start on are hits of a draft that begins there."""
+    for level, at in enumerate(range(start, end)):
+        if not row[at][level]:
+            return level
     return end - start

@@ -8,15 +8,17 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specinfer.ssm import FILE, FORMAT, save_ssm
+from specinfer.ssm import FILE, FORMAT
 from specinfer.train import report
 from specinfer.train.batches import targets
 from specinfer.train.boost import Round, boost
 from specinfer.train.distil import Distillation, Watch
+from specinfer.train.layers import cut
 from specinfer.train.ranks import Ranks
+from specinfer.train.recurrent import begun
 from specinfer.train.settings import TrainConfig
 from specinfer.train.shards import Corpus, split
-from specinfer.train.student import Student, cut, frequent
+from specinfer.train.student import Student, frequent
 
 
 def train(
@@ -31,14 +33,21 @@ def train(
     text: Corpus | None = None,
     licence: str = "unknown",
 ) -> None:
-    """Train a pool for the LLM and write it to out; goes on where an earlier run was killed."""
+    """Train a pool for the LLM and write it to out; goes on where an earlier run was killed.
+
+    Recurrent SSMs learn from a corpus with states, those of layers begin with the text.
+    """
     training, held_out = split(corpus, config.hold_out)
     vocabulary = frequent(training, config.vocabulary, sorted(ends)).to(ranks.device)
-    start = cut(llm, config.layers, vocabulary)
-    if text is not None:
-        _first_lesson(start, text, config, out, ranks, watch("text"))
+    starts: dict[str, Student] = {}
+    if "layers" in config.used_kinds:
+        starts["layers"] = cut(llm, config.layers, vocabulary)
+        if text is not None:
+            _first_lesson(starts["layers"], text, config, out, ranks, watch("text"))
+    if "recurrent" in config.used_kinds:
+        starts["recurrent"] = begun(llm, config.blocks, vocabulary, config.seed)
     work = out / "work"
-    rounds = boost(start, training, config, work, ranks, lambda n: watch(f"SSM {n + 1}"))
+    rounds = boost(starts, training, config, work, ranks, lambda n: watch(f"SSM {n + 1}"))
     if ranks.first:
         document = report.measured(rounds, held_out, ranks) | {"training_laws": training.answers}
         report.write(out, document)
@@ -59,11 +68,7 @@ def _write_pool(out: Path, llm: PreTrainedModel, rounds: list[Round], licence: s
     names = [f"ssm-{number}" for number in range(1, len(rounds) + 1)]
     lender: Any = llm
     embedding: Tensor = lender.get_input_embeddings().weight
-    prefix = llm.base_model_prefix
     for name, round_ in zip(names, rounds, strict=True):
-        student = round_.student
-        learnt = {f"{prefix}.{key}": value for key, value in student.learnt().items()}
-        about = {"licence": licence}
-        save_ssm(out / name, student.body.config, learnt, student.vocabulary, embedding, about)
+        round_.student.save(out / name, embedding, licence)
     settings = {"format": FORMAT, "role": "pool", "licence": licence, "ssms": names}
     (out / FILE).write_text(json.dumps(settings, indent=2) + "\n")

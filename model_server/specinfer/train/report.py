@@ -20,14 +20,15 @@ DEPTH = 8
 def measured(rounds: Sequence[Round], held_out: Corpus, ranks: Ranks) -> dict[str, Any]:
     """Measure the pool on sequences it was not trained on; shares are of answers' places."""
     width = min(WIDTH, *(len(round_.student.vocabulary) for round_ in rounds))
-    found = [predictions(round_.student, held_out, width, ranks) for round_ in rounds]
+    found = [predictions(r.student, held_out, width, ranks, DEPTH) for r in rounds]
     return {
         "held_out_laws": held_out.answers,
         "ssms": [
             {
+                "kind": round_.kind,
                 "log": round_.log,
                 "dropped": round_.dropped,
-                "coverage_top_k": coverage(own, held_out),
+                "coverage_top_k": coverage(own[:, 0], held_out),
                 "tokens_per_step_by_width": _by_width(own, held_out),
             }
             for round_, own in zip(rounds, found, strict=True)
@@ -38,18 +39,18 @@ def measured(rounds: Sequence[Round], held_out: Corpus, ranks: Ranks) -> dict[st
 
 def _by_width(found: Tensor, corpus: Corpus) -> list[float]:
     """Return the tokens a step of one SSM's complete trees of width 1 … k."""
-    widths = range(1, found.shape[1] + 1)
-    return [tokens_per_step([hits(found[:, :width], corpus)], corpus, DEPTH) for width in widths]
+    widths = range(1, found.shape[2] + 1)
+    return [tokens_per_step([hits(found[..., :width], corpus)], corpus, DEPTH) for width in widths]
 
 
 def _pool(found: Sequence[Tensor], corpus: Corpus) -> dict[str, float]:
     """Set the merged chains of the first SSMs against the first SSM alone, equally many tokens."""
     size = len(found)
-    chains = [hits(own[:, :1], corpus) for own in found]
+    chains = [hits(own[..., :1], corpus) for own in found]
     return {
         "ssms": size,
-        "coverage_merged": coverage(torch.stack([own[:, 0] for own in found], 1), corpus)[-1],
-        "coverage_first_alone": coverage(found[0][:, :size], corpus)[-1],
+        "coverage_merged": coverage(torch.stack([own[:, 0, 0] for own in found], 1), corpus)[-1],
+        "coverage_first_alone": coverage(found[0][:, 0, :size], corpus)[-1],
         "tokens_per_step_merged": tokens_per_step(chains, corpus, DEPTH),
     }
 

@@ -1,18 +1,22 @@
 """What a training run is: frozen, checked when built, and written beside what it made."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from specinfer.errors import ConfigError
 
 Loss = Literal["kl", "tv"]
+Kind = Literal["recurrent", "layers"]
+KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """How a pool is trained.  Raises ConfigError naming the setting that is wrong."""
 
-    layers: tuple[int, ...] = (0, 1)  # of the LLM, in this order: the SSM's
+    kinds: tuple[str, ...] = ("recurrent", "layers")  # of each SSM; the last holds for the rest
+    layers: tuple[int, ...] = (0, 1)  # of the LLM, in this order: an SSM's of that kind
+    blocks: int = 2  # of a recurrent SSM
     vocabulary: int = 8192  # tokens an SSM can propose
     ssms: int = 2
     steps: tuple[int, ...] = (1000,)  # of each SSM; the last number holds for the rest
@@ -27,7 +31,9 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "ssms", "text_steps", "batch_tokens", "save_every"):
+        known = bool(self.kinds) and all(kind in KINDS for kind in self.kinds)
+        _require("kinds", known, self.kinds, f"of {', '.join(KINDS)}")
+        for name in ("vocabulary", "ssms", "blocks", "text_steps", "batch_tokens", "save_every"):
             _require(name, getattr(self, name) >= 1, getattr(self, name), "at least 1")
         _require("steps", bool(self.steps) and min(self.steps) >= 1, self.steps, "at least 1")
         _require("layers", bool(self.layers), self.layers, "at least one")
@@ -40,6 +46,14 @@ class TrainConfig:
     def steps_of(self, ssm: int) -> int:
         """Return the steps of the pool's so-many-th SSM, from 0."""
         return self.steps[min(ssm, len(self.steps) - 1)]
+
+    def kind_of(self, ssm: int) -> str:
+        """Return the kind of the pool's so-many-th SSM, from 0."""
+        return self.kinds[min(ssm, len(self.kinds) - 1)]
+
+    @property
+    def used_kinds(self) -> set[str]:
+        return {self.kind_of(ssm) for ssm in range(self.ssms)}
 
 
 def whole_numbers(name: str, text: str | None) -> tuple[int, ...] | None:

@@ -26,6 +26,7 @@ class Corpus:
     kind: Tensor  # [N] uint8: UNSCORED, PROMPT or ANSWER
     ids: Tensor  # [N, k] int32, likeliest first
     probs: Tensor  # [N, k] float16; what is missing to 1 lies outside the k
+    states: Tensor | None = None  # [N, H] float16, what the LLM's head reads there, if asked for
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -47,7 +48,8 @@ class Corpus:
         offsets = torch.tensor([0, *(len(span) for span in spans)]).cumsum(0)
         rows = (self.tokens, self.kind, self.ids, self.probs)
         tokens, kind, ids, probs = (row[places] for row in rows)
-        return Corpus(tokens, offsets, kind, ids, probs)
+        states = None if self.states is None else self.states[places]
+        return Corpus(tokens, offsets, kind, ids, probs, states)
 
 
 def write_shard(path: Path, corpus: Corpus) -> None:
