@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -41,7 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; an expected failure is one line on stderr and exit status 2."""
     args = _parser().parse_args(argv)
     try:
-        return cast(Command, args.command).run(args)
+        status = cast(Command, args.command).run(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever reads has had enough, like `| head`: no more goes there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except SpecInferError as error:
         print(f"specinfer: {error}", file=sys.stderr)
         return 2

@@ -139,7 +139,7 @@ def a_corpus() -> Corpus:
 def test_losses_are_what_they_say() -> None:
     """The law outside the draft vocabulary {5, 7} is dropped; tv is 1 - sum min(p, q)."""
     data = targets(a_corpus(), torch.tensor([5, 7]), torch.ones(2))
-    batch = data.batch([0])
+    batch = data.batch((), torch.arange(2))
     assert batch.probs.tolist() == [[0.75, 0.25], [0.5, 0.0]]
     log_laws = torch.tensor([[0.6, 0.4], [0.3, 0.7]]).log()
     kl = -(0.75 * torch.tensor(0.6).log() + 0.25 * torch.tensor(0.4).log())

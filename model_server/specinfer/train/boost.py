@@ -2,7 +2,8 @@
 
 One SSM is trained to the fullest; the samples it has right are marked and (all but) dropped, and
 the next one is trained on the rest.  A sample here is one place of an answer: everything before
-it is the prompt, the LLM's likeliest token the continuation.  Each SSM starts as the last one of its kind.
+it is the prompt, the LLM's likeliest token the continuation.  Each SSM starts as the last one of
+its kind.
 """
 
 import copy

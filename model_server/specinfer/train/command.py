@@ -106,13 +106,12 @@ def _data(args: argparse.Namespace, folder: Path, ranks: "Ranks", say: "Progress
 def _with_states(
     corpus: "Corpus", folder: Path, work: Path, ranks: "Ranks", say: "Progress"
 ) -> "Corpus":
-    """Have the first rank's LLM read the corpus, all ranks what it has kept."""
+    """Have each rank's LLM read a part of the corpus, and each rank take what all have kept."""
     from specinfer.lean import load_llm
     from specinfer.train import states
 
-    if ranks.first:
-        llm = load_llm(folder, "auto", ranks.device, "auto")
-        states.keep(corpus, llm, work, lambda done, of: say.items("states", done, of))
+    llm = load_llm(folder, "auto", ranks.device, "auto")
+    states.keep(corpus, llm, work, ranks, lambda done, of: say.items("states", done, of))
     ranks.wait()
     return states.stored(corpus, work)
 

@@ -91,7 +91,7 @@ class Distillation:
             parameter.grad = _scaled(parameter, weight)
         torch.nn.utils.clip_grad_norm_(self._learnt, 1.0)
         for group in self._optimizer.param_groups:
-            group["lr"] = self._config.rate * self._height()
+            group["lr"] = self._config.rate * self.student.pace * self._height()
         self._optimizer.step()
         self.done += 1
         return Step(self.done, self._steps, loss / max(weight, 1e-9), agreed / max(weight, 1e-9))

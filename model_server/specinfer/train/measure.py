@@ -37,7 +37,7 @@ def predictions(student: Student, corpus: Corpus, k: int, ranks: Ranks, depth: i
 
 
 def hits(found: Tensor, corpus: Corpus) -> Tensor:
-    """Return whether the LLM's likeliest token is among found [N, L, k], for every place, [N, L]."""
+    """Return whether the LLM's likeliest token is among found [N, L, k], [N, L]."""
     return (found == corpus.ids[:, None, :1]).any(2)
 
 

@@ -43,10 +43,17 @@ class Gated(torch.nn.Module):
 class Recurrent(Student):
     """Makes the state behind a token of the state before it."""
 
+    pace = 3.0  # it begins with nothing: 100 steps at 3e-3 teach as much as 150 at 1e-3
     embedding: Tensor
 
     def __init__(
-        self, embedding: Tensor, head: Tensor, vocabulary: Tensor, blocks: int, inner: int, eps: float
+        self,
+        embedding: Tensor,
+        head: Tensor,
+        vocabulary: Tensor,
+        blocks: int,
+        inner: int,
+        eps: float,
     ) -> None:
         """embedding [V, H] is the LLM's; inner is the width inside a block."""
         super().__init__(head, vocabulary)
@@ -119,5 +126,5 @@ def begun(llm: PreTrainedModel, blocks: int, vocabulary: Tensor, seed: int) -> R
     eps = getattr(config, "rms_norm_eps", EPS)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        student = Recurrent(embedding, head, vocabulary.cpu(), blocks, inner, eps)
+        student = Recurrent(embedding, head, vocabulary.cpu(), blocks=blocks, inner=inner, eps=eps)
     return student.to(device)

@@ -22,7 +22,7 @@ class TrainConfig:
     steps: tuple[int, ...] = (1000,)  # of each SSM; the last number holds for the rest
     text_steps: int = 300  # of the first lesson, where there is text
     batch_tokens: int = 2048  # of a step, all devices together
-    rate: float = 1e-3  # of AdamW at its height
+    rate: float = 1e-3  # of AdamW at its height; three times as much for recurrent SSMs
     loss: Loss = "kl"
     prompt_weight: float = 0.25  # of a law about a prompt's token, answers being 1
     kept_weight: float = 0.1  # of a place that an earlier SSM of the pool has right

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specinfer.kv_cache import KVCache
 from specinfer.llm import CausalLM
+from specinfer.train.ranks import Ranks
 from specinfer.train.shards import Corpus
 from specinfer.tree_attention import Segment, plan
 
@@ -22,23 +24,35 @@ ROWS = 256  # tokens read in one pass: more takes as long a token
 PAGE = 16
 
 
-def keep(corpus: Corpus, llm: CausalLM, folder: Path, say: Callable[[int, int], None]) -> None:
-    """Read what folder has no states of; say(done, of) sequences."""
+def keep(
+    corpus: Corpus, llm: CausalLM, folder: Path, ranks: Ranks, say: Callable[[int, int], None]
+) -> None:
+    """Read this rank's share of what folder has no states of; say(done, of) sequences."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number, first in enumerate(range(0, len(corpus), PART)):
-        sequences = range(first, min(first + PART, len(corpus)))
+    parts = list(range(0, len(corpus), PART))
+    for number in ranks.share(range(len(parts))):
+        sequences = range(parts[number], min(parts[number] + PART, len(corpus)))
         path = _path(folder, number)
-        if not path.is_file():
+        rows = int(corpus.offsets[sequences.stop] - corpus.offsets[sequences.start])
+        if not _holds(path, rows):
             part = path.with_suffix(".part")
             save_file({"states": _read(llm, corpus, sequences)}, part)
             part.replace(path)
-        say(sequences[-1] + 1, len(corpus))
+        say(sequences.stop, len(corpus))
 
 
 def stored(corpus: Corpus, folder: Path) -> Corpus:
     """Return the corpus with the states that are in folder."""
     paths = [_path(folder, number) for number in range(-(-len(corpus) // PART))]
     return replace(corpus, states=torch.cat([load_file(path)["states"] for path in paths]))
+
+
+def _holds(path: Path, rows: int) -> bool:
+    """Tell whether a file is there and has so many states: there may be more shards than before."""
+    if not path.is_file():
+        return False
+    with safe_open(path, "pt") as file:
+        return int(file.get_slice("states").get_shape()[0]) == rows
 
 
 @torch.inference_mode()

@@ -18,6 +18,7 @@ from specinfer.train.shards import Corpus
 class Student(torch.nn.Module, abc.ABC):
     """The trainable part, and log-laws over a draft vocabulary."""
 
+    pace: float = 1.0  # of the learning rate
     head: Tensor
     vocabulary: Tensor
 
