@@ -5,7 +5,7 @@ the head's few thousand tokens follow from little work.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -34,7 +34,7 @@ class Student(torch.nn.Module, abc.ABC):
         """Lay out what is learnt from some sequences in a step."""
 
     @abc.abstractmethod
-    def laws(self, corpus: Corpus, sequences: Sequence[int], depth: int) -> list[Tensor]:
+    def laws(self, corpus: Corpus, sequences: Sequence[int], depth: int) -> Iterable[Tensor]:
         """Return the log-laws [M, D] for all places of some sequences, level by level.
 
         The law at place i of level l is predicted by a draft that began l tokens before i.
