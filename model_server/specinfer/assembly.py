@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
-from specinfer.config import EngineConfig
+from specinfer.config import EngineConfig, TreeShape
 from specinfer.cost_model import ROWS, CostModel, FlatCost
 from specinfer.draft.expansion import Expansion
 from specinfer.draft.forced import Forced
 from specinfer.draft.lookup import PromptLookup
 from specinfer.draft.ngram import NGram
-from specinfer.draft.planner import Passes, Planner, cut_short, of_any_size
+from specinfer.draft.planner import Family, Passes, Planner, cut_short, of_any_size, of_any_size_or
 from specinfer.draft.pool import Pool
 from specinfer.draft.ranks import Profile
 from specinfer.draft.recurrence import Recurrence
@@ -58,7 +58,7 @@ def _drafter(
     replacement = draws_with_replacement(config.verifier)
     if isinstance(loaded, RecurrentSSM):
         own = measured_steps(loaded) if cost else None
-        planner = _planner(config, own, cost, lambda shape: shape.frontiers)
+        planner = _planner(config, own, cost, of_any_size_or, lambda shape: shape.frontiers)
         return Recurrence(loaded, planner, vocab=llm.vocab, replacement=replacement)
     ssm = loaded.model
     if loaded.vocabulary is None:
@@ -73,7 +73,13 @@ def _drafter(
     return Expansion(
         ssm,
         cache,
-        _planner(config, measured(ssm, cache) if cost else None, cost, lambda shape: shape.above),
+        _planner(
+            config,
+            measured(ssm, cache) if cost else None,
+            cost,
+            cut_short,
+            lambda shape: shape.above,
+        ),
         vocab=llm.vocab,
         prefill_rows=config.prefill_rows,
         vocabulary=loaded.vocabulary,
@@ -82,13 +88,18 @@ def _drafter(
 
 
 def _planner(
-    config: EngineConfig, ssm: CostModel | None, llm: CostModel | None, passes: Passes
+    config: EngineConfig,
+    ssm: CostModel | None,
+    llm: CostModel | None,
+    around: Callable[[TreeShape], Family],
+    passes: Passes,
 ) -> Planner:
+    """Return a planner of profiled trees, or of those around the fixed one."""
     profile = Profile.read(config.tree_profile) if config.tree_profile else Profile()
     if config.tree == "profiled":
         family = of_any_size(config.tree_nodes, config.tree_depth)
     else:
-        family = cut_short(config.tree)
+        family = around(config.tree)
     return Planner(family, profile, ssm=ssm, llm=llm, passes=passes)
 
 

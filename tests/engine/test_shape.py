@@ -9,7 +9,7 @@ import pytest
 
 from specinfer.config import TreeShape, parse_tree
 from specinfer.cost_model import CostModel
-from specinfer.draft.planner import REPLAN, Planner, cut_short, of_any_size
+from specinfer.draft.planner import REPLAN, Planner, cut_short, of_any_size, of_any_size_or
 from specinfer.draft.ranks import FIRST_GUESS, Profile, Ranks
 from specinfer.draft.shape import Shape, best_shapes, profiled
 from specinfer.errors import ConfigError
@@ -42,6 +42,30 @@ def test_a_full_tree_has_the_papers_numbers() -> None:
     assert shape.levels == (1, 1, 1, 3, 3)
     assert shape.upto(2) == Shape.of(TreeShape((1, 1)))
     assert shape.expected((0.5, 0.25)) == pytest.approx(1 + 0.5 + 0.25 + 0.1875 + 0.09375)
+
+
+def test_a_level_runs_the_tree_so_far_or_its_own_nodes() -> None:
+    shape = Shape((2, 3, 1, 1, 0, 1, 0, 0, 0))
+    assert (shape.above, shape.frontiers) == ((0, 2, 6), (1, 2, 2))
+    assert (Shape((0,)).above, Shape((0,)).frontiers) == ((), ())
+
+
+def test_one_whose_levels_alone_cost_takes_any_shape_up_to_the_fixed_ones_size() -> None:
+    """Cutting the paper's tree short would leave chains; what is not adapted is the tree itself."""
+    tree = TreeShape((1, 1, 3, 1))
+    family = of_any_size_or(tree)
+    rates = (0.45, 0.12, 0.06, 0.04)
+    shapes = family(rates)
+    assert shapes[-1] == Shape.of(tree)
+    assert max(shape.nodes for shape in shapes) == 8 and max(s.depth for s in shapes) == 4
+    llm, profile = CostModel([10.0, 16.0], (1, 32)), Profile(rates, rates, 400.0)
+    for _ in range(6):
+        llm.observe(1, 1, 10.0)
+    ssm = CostModel([0.3, 0.3], (1, 64))
+    planner = Planner(family, profile, ssm=ssm, llm=llm, passes=lambda shape: shape.frontiers)
+    best = planner.best(1, greedy=True)
+    assert best is not None and best.children[0] > 2
+    assert planner.whole(greedy=False) == Shape.of(tree)
 
 
 def test_one_good_rank_makes_a_chain_and_even_ranks_a_bush() -> None:

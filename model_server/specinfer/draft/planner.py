@@ -170,6 +170,16 @@ def cut_short(tree: TreeShape) -> Family:
     return lambda rates: shapes
 
 
+def of_any_size_or(tree: TreeShape) -> Family:
+    """Return the best trees of all sizes up to a fixed one's, which is the whole one.
+
+    For an SSM that draws any shape at no more than the price of its levels.
+    """
+    whole = Shape.of(tree)
+    free = of_any_size(whole.nodes, whole.depth)
+    return lambda rates: [*free(rates), whole]
+
+
 def of_any_size(nodes: int, depth: int) -> Family:
     """Return the family of the best trees of all sizes and depths up to the given ones."""
     sizes = [size for size in SIZES if size < nodes] + [nodes]

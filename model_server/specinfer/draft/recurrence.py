@@ -4,8 +4,6 @@ It begins at the LLM's last hidden state (the idea of arXiv 2403.09919), so each
 own nodes alone, and there is nothing to catch up with.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -50,26 +48,29 @@ class Recurrence(Modelled[Draft]):
         if not live:
             return
         parents = torch.stack([_begun(draft.request) for draft in live])
-        while live:
+        while True:
             nodes = [(draft, node) for draft in live for node in draft.frontier]
-            states, logits = self._step(parents, nodes, len(live))
-            rows = torch.split(logits, [len(draft.frontier) for draft in live])
-            self._growth.grow(live, rows)
+            states = self._grow_a_level(live, parents, nodes)
             live = [draft for draft in live if draft.frontier]
+            if not live:
+                return
             row = {pair: number for number, pair in enumerate(nodes)}
             kept = [row[d, d.tree.parents[node]] for d in live for node in d.frontier]
             parents = states[kept]
 
-    def _step(
-        self, parents: Tensor, nodes: Sequence[tuple[Draft, int]], requests: int
-    ) -> tuple[Tensor, Tensor]:
-        """Run the SSM, and tell the planner what a level costs."""
+    def _grow_a_level(
+        self, drafts: list[Draft], parents: Tensor, nodes: list[tuple[Draft, int]]
+    ) -> Tensor:
+        """Draw the children of nodes [N], tell the planner what it cost, return their states."""
         watch = Stopwatch(self.ssm.device)
-        found = self.ssm.step(parents, [draft.tree.tokens[node] for draft, node in nodes])
+        tokens = [draft.tree.tokens[node] for draft, node in nodes]
+        states, logits = self.ssm.step(parents, tokens)
+        rows = torch.split(logits, [len(draft.frontier) for draft in drafts])
+        self._growth.grow(drafts, rows)
         watch.stop()
         if self.planner.ssm is not None:
-            self.planner.ssm.observe(requests, len(nodes), watch.milliseconds())
-        return found
+            self.planner.ssm.observe(len(drafts), len(nodes), watch.milliseconds())
+        return states
 
 
 def _begun(request: Request) -> Tensor:
