@@ -53,10 +53,8 @@ class Commit(NamedTuple):
 class KVCache:
     """Pages of keys and values for all layers, kv [L, 2, S, K, D].
 
-    In a CPU's memory it is [L, 2, K, S, D], see `by_head`, unless slot_by_slot says otherwise.
+    In a CPU's memory it is [L, 2, K, S, D], see `by_head`.
     """
-
-    slot_by_slot = False
 
     def __init__(
         self,
@@ -71,7 +69,7 @@ class KVCache:
     ) -> None:
         slots = (pages + 1) * page_size  # a page that nobody gets: rows of padding write there
         self.spare_slot = slots - 1
-        if self.slot_by_slot or not by_head(device):
+        if not by_head(device):
             self.kv = _zeros((layers, 2, slots, heads, width), dtype, device)
         else:
             self.kv = _zeros((layers, 2, heads, slots, width), dtype, device).transpose(2, 3)

@@ -100,6 +100,10 @@ class CausalLM:
         return next(self.model.parameters()).dtype
 
     @property
+    def cache_dtype(self) -> torch.dtype:
+        return self.dtype
+
+    @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
@@ -118,7 +122,7 @@ class CausalLM:
             width=width or config.hidden_size // config.num_attention_heads,
             pages=-(-tokens // page_size),
             page_size=page_size,
-            dtype=self.dtype,
+            dtype=self.cache_dtype,
             device=self.device,
         )
 

@@ -1,6 +1,7 @@
 """In C a row's logits are the same bits whatever tree, batch or chunk it is computed in."""
 
 import functools
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,6 +73,27 @@ def one_by_one(llm: LeanLM, prompt: Sequence[int], path: Sequence[int]) -> Tenso
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_trees_rows_are_those_of_plain_decoding(llm: LeanLM, seed: int, threads: int) -> None:
     """Three trees over different contexts in one pass, prefilled in different chunks."""
+    check_trees(llm, seed, threads)
+
+
+@pytest.mark.parametrize("window", [1, 7, 16, 40])
+def test_also_where_a_window_hides_what_is_far(
+    folder: Path, llm: LeanLM, settings: dict[str, Any], tmp_path: Path, window: int
+) -> None:
+    """The window's edge in the context, among a tree's own rows, within and between registers."""
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": "mistral", "sliding_window": window}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    windowed = load_llm(tmp_path, device=CPU, **settings)
+    assert isinstance(windowed, LeanLM) and isinstance(windowed.decoder, NativeDecoder)
+    assert not torch.equal(*(one_by_one(each, [1, 2] * window, [3]) for each in (llm, windowed)))
+    for seed in range(2):
+        check_trees(windowed, seed, threads=2)
+
+
+def check_trees(llm: LeanLM, seed: int, threads: int) -> None:
     draw = random.Random(seed)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -146,8 +168,6 @@ def test_greedy_trees_give_plain_decodings_tokens(
 
 @pytest.mark.slow
 def test_greedy_trees_give_the_real_models_tokens(llm: LeanLM, settings: dict[str, Any]) -> None:
-    import json
-
     from specinfer.model_store import resolve_model
     from specinfer.tokenizer import Tokenizer
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+import specinfer.lean.decoder
 from specinfer.config import Quantization
 from specinfer.errors import ConfigError, ModelFolderError
 from specinfer.kv_cache import Commit
@@ -20,6 +21,7 @@ from specinfer.lean.decoder import Decoder
 from specinfer.lean.linear import activation_range, dense
 from specinfer.lean.load import load_decoder
 from specinfer.lean.native import (
+    CACHED,
     Block,
     Kind,
     NativeDecoder,
@@ -33,6 +35,7 @@ from specinfer.lean.native.run import NEEDS
 from specinfer.lean.rotary import BLOCK, Rotary
 from specinfer.llm import CausalLM
 from specinfer.tree_attention import Segment, chain, plan
+from specinfer_kernels import tree_attention
 
 CPU = torch.device("cpu")
 LLAMA3 = {
@@ -172,6 +175,18 @@ def in_torch(folder: Path, native: LeanLM) -> LeanLM:
     return LeanLM(decoder, native.config, "in torch")
 
 
+@pytest.fixture
+def caches_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the decoder loop read keys and values rounded as decoder.c keeps them."""
+
+    def attend(query: Tensor, keys: Tensor, values: Tensor, *args: Any, **settings: Any) -> Tensor:
+        cached = (side.to(CACHED).float() for side in (keys, values))
+        return tree_attention(query, *cached, *args, **settings)
+
+    monkeypatch.setattr(specinfer.lean.decoder, "tree_attention", attend)
+
+
+@pytest.mark.usefixtures("caches_in_16_bits")
 @pytest.mark.parametrize("kind", ["int8", "bf16"])
 @pytest.mark.parametrize("name", FITTING)
 def test_c_computes_what_the_decoder_of_its_linears_does(
@@ -183,12 +198,12 @@ def test_c_computes_what_the_decoder_of_its_linears_does(
         tree_rows(native, PROMPT, *TREE),
         tree_rows(in_torch(folder, native), PROMPT, *TREE),
         rtol=0,
-        atol=0.02,  # a level that rounds the other way
+        atol=0.05,  # a level, or a key in the cache, that rounds the other way
     )
 
 
 def test_c_in_bfloat16_is_no_rougher_than_torch(tmp_path: Path) -> None:
-    """Its stream, attention and cache are float32, where torch's operators round all of them."""
+    """Its stream and attention are float32, its cache of 11 bits; torch rounds all to 8."""
     folder = write(tmp_path, *FITTING["llama"])
     native = native_llm(folder, "bf16")
     exact, own = (
@@ -203,6 +218,7 @@ def test_c_in_bfloat16_is_no_rougher_than_torch(tmp_path: Path) -> None:
     assert (own - theirs).norm() < 0.03 * exact.norm()
 
 
+@pytest.mark.usefixtures("caches_in_16_bits")
 @pytest.mark.parametrize(
     ("rows", "threads"), [(1, 1), (2, 3), (3, 2), (7, 2), (15, 4), (16, 1), (33, 2), (64, 5)]
 )

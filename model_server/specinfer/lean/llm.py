@@ -17,10 +17,10 @@ from specinfer.lean.fits import misfit, unknown
 from specinfer.lean.linear import Int8, MakeLinear, dense
 from specinfer.lean.load import load_decoder
 from specinfer.lean.native import (
+    CACHED,
     Block,
     Kind,
     Library,
-    NativeCache,
     NativeDecoder,
     NativeLayout,
     Packed,
@@ -48,12 +48,14 @@ class LeanLM(CausalLM):
         self.name = name
         self.config = config
         self.decoder = decoder
-        if isinstance(decoder, NativeDecoder):
-            self.cache_type = NativeCache
 
     @property
     def dtype(self) -> torch.dtype:
         return self.decoder.dtype
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        return CACHED if isinstance(self.decoder, NativeDecoder) else self.dtype
 
     @property
     def device(self) -> torch.device:

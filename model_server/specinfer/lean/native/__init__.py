@@ -4,15 +4,15 @@ decoder.c, for weights in int8 or bfloat16, and step.c."""
 from specinfer.lean.native.layout import NativeLayout
 from specinfer.lean.native.library import Kind, Library, compile_library
 from specinfer.lean.native.packed import GROUP, Block, Packed, Rounded
-from specinfer.lean.native.run import NativeCache, NativeDecoder, unfit
+from specinfer.lean.native.run import CACHED, NativeDecoder, unfit
 from specinfer.lean.native.step import NativeRecurrent, unfit_step
 
 __all__ = [
+    "CACHED",
     "GROUP",
     "Block",
     "Kind",
     "Library",
-    "NativeCache",
     "NativeDecoder",
     "NativeLayout",
     "NativeRecurrent",

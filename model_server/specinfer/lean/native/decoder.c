@@ -9,6 +9,7 @@
  * width, S cache slots.
  */
 #include "linear.h"
+#include "vectors.h"
 
 typedef struct {
     const float *before, *between; /* gains of the norms, [hidden] */
@@ -29,16 +30,16 @@ typedef struct {
     float *x;               /* [N, hidden], the embedded tokens; overwritten */
     float *logits;          /* [R, V] */
     float *normed;          /* [R, hidden], what the head reads; may be null */
-    float *kv;              /* [depth, 2, S, K, D] */
+    Half *kv;               /* [depth, 2, S, K, D], in memory by the strides below */
     const float *cos, *sin; /* [N, D]; sines of the first half are negated */
     const int64_t *slots;   /* [N] */
     const int64_t *wanted;  /* [R] */
     const int64_t *ancestors; /* [N, words] */
     const int32_t *starts, *contexts, *pages; /* [B + 1], [B], [B, columns] */
-    int64_t rows, wanted_rows, requests, words, columns, page_size, kv_slots, longest, threads;
+    int64_t rows, wanted_rows, requests, words, columns, page_size, longest, threads;
+    int64_t kv_side, kv_slot, kv_head; /* floats from one to the next */
 } Pass;
 
-#include "vectors.h"
 #include "stream.h"
 #include PRODUCTS_OF
 #include "tiles.h"
@@ -48,12 +49,13 @@ typedef struct {
     Rows narrow, deep; /* prepared: normed rows; what attention has seen or the gates let pass */
     float *y;         /* [N, widest output] */
     float *seen;      /* [N, H * D] */
-    int32_t *paths;   /* [N, longest]: slots a row sees, by position */
-    int32_t *lengths; /* [N] */
-    int32_t *common;  /* [N]: slots at the start of a path that the row before has, too */
-    float *scores;    /* [threads, BLOCK, longest + LANES] */
+    int32_t *slots;   /* [B, longest], of each context by position */
+    int32_t *tails;   /* [N, tail]: slots of the rows a row sees */
+    int32_t *lengths; /* [N], what a row sees */
+    float *desks;     /* [threads, desk] */
     Range *ranges;    /* [threads, 5 * depth + 1]: weights in the order a thread reads them */
-    int64_t wide, most; /* widest output; a scores' length */
+    int64_t wide, most, tail; /* widest output; a scores' length; rows of the longest request */
+    int64_t desk, keys;       /* floats of a thread; keys that all rows see */
     Team team;
 } Work;
 
@@ -65,6 +67,7 @@ typedef struct {
     const Pass *p;
     Work *w;
     Stream stream;
+    Desk desk;
     int thread, threads;
 } Worker;
 
@@ -95,15 +98,15 @@ static void turn(float *x, const float *cos, const float *sin, int64_t width)
 }
 
 /* Norm and turn one head of a row, a key's and a value's into the cache. */
-static void place(const Worker *own, const Layer *l, int64_t row, int64_t head, float *keys,
-                  float *values)
+static void place(const Worker *own, const Layer *l, int64_t row, int64_t head, Half *keys,
+                  Half *values)
 {
     const Model *m = own->m;
-    const int64_t D = m->width, size = m->kv_heads * D, slot = own->p->slots[row];
+    const int64_t D = m->width, size = own->p->kv_head, at = own->p->slots[row] * own->p->kv_slot;
     float *x = own->w->y + row * own->w->wide + head * D;
     const int64_t key = head - m->heads, value = key - m->kv_heads;
     if (value >= 0) {
-        memcpy(values + slot * size + value * D, x, D * sizeof(float));
+        narrow(x, D, values + at + value * size);
         return;
     }
     const float *gain = key < 0 ? l->q_norm : l->k_norm;
@@ -111,7 +114,7 @@ static void place(const Worker *own, const Layer *l, int64_t row, int64_t head, 
         norm(x, gain, D, m->eps, x);
     turn(x, own->p->cos + row * D, own->p->sin + row * D, D);
     if (key >= 0)
-        memcpy(keys + slot * size + key * D, x, D * sizeof(float));
+        narrow(x, D, keys + at + key * size);
 }
 
 /* Groups of outputs that hold whole heads. */
@@ -124,7 +127,7 @@ static int64_t head_unit(int64_t D)
 }
 
 /* Queries, keys and values of all rows, for whole heads. */
-static void project(Worker *own, const Layer *l, float *keys, float *values)
+static void project(Worker *own, const Layer *l, Half *keys, Half *values)
 {
     const Model *m = own->m;
     const int64_t N = own->p->rows, D = m->width, heads = m->heads + 2 * m->kv_heads;
@@ -138,33 +141,27 @@ static void project(Worker *own, const Layer *l, float *keys, float *values)
 
 /* Attend for some queries of a request and key/value head, counted over rows and then heads. */
 static void attend_some(Worker *own, const Layer *l, int64_t request, int64_t kv_head,
-                        int64_t first, int count, const float *keys, const float *values)
+                        int64_t first, int count, const Seen *keys_and_values)
 {
     const Model *m = own->m;
     Work *w = own->w;
     const int64_t D = m->width, group = m->heads / m->kv_heads, seen = m->heads * D;
     const int64_t start = own->p->starts[request];
-    Query q[BLOCK];
-    int64_t common = w->lengths[start + first / group];
+    Query q[QUERIES];
     for (int a = 0; a < count; a++) {
-        const int64_t row = start + (first + a) / group;
-        const int64_t head = kv_head * group + (first + a) % group, length = w->lengths[row];
-        const int64_t hidden = l->window && length > l->window ? length - l->window : 0;
+        const int64_t row = start + (first + a) / group, length = w->lengths[row];
+        const int64_t head = kv_head * group + (first + a) % group;
         q[a] = (Query){
             .vector = w->y + row * w->wide + head * D,
-            .path = w->paths + row * own->p->longest + hidden,
-            .count = length - hidden,
-            .scores = w->scores + (own->thread * BLOCK + a) * w->most,
+            .ancestors = own->p->ancestors + row * own->p->words,
+            .tail = w->tails + row * w->tail,
+            .hidden = l->window && length > l->window ? length - l->window : 0,
+            .length = length,
+            .scores = own->desk.scores + a * w->most,
             .out = w->seen + row * seen + head * D,
         };
-        if (a && (first + a) % group == 0 && w->common[row] < common)
-            common = w->common[row];
-        if (hidden)
-            common = 0;
     }
-    const int64_t size = m->kv_heads * D;
-    attend(q, count, common, (Side){keys + kv_head * D, size, D},
-           (Side){values + kv_head * D, size, D}, &own->stream);
+    attend(keys_and_values, q, count, (first + count - 1) / group + 1, &own->desk, &own->stream);
     if (D % SPAN == 0)
         for (int a = 0; a < count; a++) {
             const int64_t row = start + (first + a) / group;
@@ -173,22 +170,38 @@ static void attend_some(Worker *own, const Layer *l, int64_t request, int64_t kv
         }
 }
 
-/* Attention of all rows and heads.  Many queries are taken in blocks, few one by one, so that each
- * thread has some. */
-static void see(Worker *own, const Layer *l, const float *keys, const float *values)
+/* Attention of all rows and heads.  Queries in their order of requests, key/value heads, rows and
+ * heads are shared out by the keys they see, so that a thread reads few keys that others read. */
+static void see(Worker *own, const Layer *l, const Half *keys, const Half *values)
 {
     const Model *m = own->m;
+    const Pass *p = own->p;
+    Work *w = own->w;
     const int64_t group = m->heads / m->kv_heads, seen = m->heads * m->width;
-    const int64_t block = own->p->rows * m->heads < 8 * own->threads ? 1 : BLOCK;
-    int64_t task = 0;
-    for (int64_t b = 0; b < own->p->requests; b++)
+    const int64_t all = w->keys * m->heads;
+    const int64_t begin = all * own->thread / own->threads;
+    const int64_t finish = all * (own->thread + 1) / own->threads;
+    int64_t at = 0;
+    for (int64_t b = 0; b < p->requests; b++)
         for (int64_t h = 0; h < m->kv_heads; h++) {
-            const int64_t queries = (own->p->starts[b + 1] - own->p->starts[b]) * group;
-            for (int64_t q = 0, count; q < queries; q += count, task++) {
-                count = queries - q < block ? 1 : block;
-                if (task % own->threads == own->thread)
-                    attend_some(own, l, b, h, q, (int)count, keys, values);
+            const int64_t queries = (p->starts[b + 1] - p->starts[b]) * group;
+            const Seen both = {
+                .keys = keys + h * p->kv_head,
+                .values = values + h * p->kv_head,
+                .slots = w->slots + b * p->longest,
+                .own = p->slots + p->starts[b],
+                .context = p->contexts[b],
+                .D = m->width,
+                .size = p->kv_slot,
+            };
+            int64_t first = 0, end = 0;
+            for (int64_t q = 0; q < queries; q++) {
+                first += at < begin;
+                end += at < finish;
+                at += w->lengths[p->starts[b] + q / group];
             }
+            for (int64_t q = first; q < end; q += QUERIES)
+                attend_some(own, l, b, h, q, (int)(end - q < QUERIES ? end - q : QUERIES), &both);
         }
     meet(own);
     if (m->width % SPAN == 0)
@@ -233,8 +246,7 @@ static void add_back(Worker *own, const Linear *l)
 static void run_layer(Worker *own, int64_t number)
 {
     const Layer *l = own->m->layers + number;
-    const int64_t side = own->p->kv_slots * own->m->kv_heads * own->m->width;
-    float *keys = own->p->kv + 2 * number * side, *values = keys + side;
+    Half *keys = own->p->kv + 2 * number * own->p->kv_side, *values = keys + own->p->kv_side;
     norm_rows(own, l->before, NULL, own->p->rows);
     project(own, l, keys, values);
     see(own, l, keys, values);
@@ -277,23 +289,26 @@ static int take(const Model *m, const Pass *p, Work *w)
 {
     const int64_t N = p->rows, seen = m->heads * m->width, ranges = 5 * m->depth + 1;
     w->wide = larger(larger(m->hidden, 2 * m->inner), (m->heads + 2 * m->kv_heads) * m->width);
-    w->most = p->longest + LANES;
+    w->most = (p->longest + 2 * LANES) / LANES * LANES;
+    for (int64_t b = 0; b < p->requests; b++)
+        w->tail = larger(w->tail, p->starts[b + 1] - p->starts[b]);
+    w->desk = (ROWED + m->width) * LANES + QUERIES * (m->width + w->most);
     w->y = room(N * w->wide * 4);
     w->seen = room(N * seen * 4);
-    w->paths = room(N * p->longest * 4);
+    w->slots = room(p->requests * p->longest * 4);
+    w->tails = room(N * w->tail * 4);
     w->lengths = room(N * 4);
-    w->common = room(N * 4);
-    w->scores = room(p->threads * BLOCK * w->most * 4);
+    w->desks = room(p->threads * w->desk * 4);
     w->ranges = room(p->threads * ranges * (int64_t)sizeof(Range));
     return take_rows(&w->narrow, N, m->hidden) & take_rows(&w->deep, N, larger(m->inner, seen))
-           && w->y && w->seen && w->paths && w->lengths && w->common && w->scores && w->ranges;
+           && w->y && w->seen && w->slots && w->tails && w->lengths && w->desks && w->ranges;
 }
 
 static void give_back(Work *w)
 {
     free_rows(&w->narrow), free_rows(&w->deep);
-    free(w->y), free(w->seen), free(w->paths), free(w->lengths), free(w->common);
-    free(w->scores), free(w->ranges);
+    free(w->y), free(w->seen), free(w->slots), free(w->tails), free(w->lengths);
+    free(w->desks), free(w->ranges);
 }
 
 /* Bytes of a weight: tells the kind this was compiled for. */
@@ -312,6 +327,7 @@ int specinfer_decode(const Model *m, const Pass *p)
             own.thread = omp_get_thread_num(), own.threads = omp_get_num_threads();
             Range *ranges = w.ranges + own.thread * (5 * m->depth + 1);
             own.stream = start_stream(ranges, list_ranges(m, ranges, own.thread, own.threads));
+            own.desk = lay_out(w.desks + own.thread * w.desk, m->width);
             for (int64_t i = 0; i < m->depth; i++)
                 run_layer(&own, i);
             run_head(&own);

@@ -53,24 +53,19 @@ static void let_pass(float *gate, const float *up, int64_t count)
     }
 }
 
-/* Sum each of sixteen vectors, all in one order; the sums in the vectors' order. */
-static inline __m512 sum_each(const __m512 v[LANES])
+typedef uint16_t Half; /* a float of 16 bits, 11 of them significant */
+
+static inline __m512 widen(const Half *from)
 {
-    __m512 pairs[8], fours[4], halves[2];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
-                                 _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        const __m512d a = _mm512_castps_pd(pairs[2 * i]), b = _mm512_castps_pd(pairs[2 * i + 1]);
-        fours[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
-                                 _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+}
+
+/* Round, the largest to what 16 bits can hold. */
+static void narrow(const float *x, int64_t n, Half *to)
+{
+    const __m512 most = _mm512_set1_ps(65504.0f), least = _mm512_set1_ps(-65504.0f);
+    for (int64_t i = 0; i < n; i += LANES) {
+        const __m512 v = _mm512_min_ps(_mm512_max_ps(_mm512_loadu_ps(x + i), least), most);
+        _mm256_storeu_si256((__m256i *)(to + i), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
     }
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++)
-        halves[i] = _mm512_add_ps(_mm512_shuffle_f32x4(fours[2 * i], fours[2 * i + 1], 0x88),
-                                  _mm512_shuffle_f32x4(fours[2 * i], fours[2 * i + 1], 0xDD));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(halves[0], halves[1], 0x88),
-                         _mm512_shuffle_f32x4(halves[0], halves[1], 0xDD));
 }
