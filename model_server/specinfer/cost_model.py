@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-ROWS = (1, 2, 4, 8, 16, 32, 64)
-RUNS = 4  # a point, of which the best counts: noise only ever adds
+# Dense where trees are: a decoder that takes rows eight at a time has steps, which a line between
+# 8 and 16 rows would hide.
+ROWS = (1, 2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 64)
+RUNS = 3  # a point, of which the best counts: noise only ever adds
 PACE = 0.2  # weight of a new plain step in the common pace; trees would pass for a slow machine
 OUTLIER = 1.5  # a step further off than this factor is counted as just so far
 STEADY = 24.0  # steps that a correction remembers
