@@ -9,6 +9,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from specinfer.errors import ModelFolderError, ParameterError
 
+PLAIN = ("TokenizersBackend", "PreTrainedTokenizerFast")  # one class, by its new and its old name
+
 
 class Tokenizer:
     """transformers' tokenizer behind the five things the engine asks of it."""
@@ -16,7 +18,8 @@ class Tokenizer:
     def __init__(self, folder: Path) -> None:
         """Load from a model folder; raises ModelFolderError."""
         try:
-            self._inner: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            kind: Any = PreTrainedTokenizerFast if _is_plain(folder) else AutoTokenizer
+            self._inner: Any = kind.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
             raise ModelFolderError(f"{folder}: no usable tokenizer") from error
         self._backend: Any = _plain_backend(self._inner)
@@ -76,6 +79,19 @@ class Tokenizer:
     def vocabulary(self) -> dict[str, int]:
         vocabulary: dict[str, int] = self._inner.get_vocab()
         return vocabulary
+
+
+def _is_plain(folder: Path) -> bool:
+    """Tell whether a folder says that its tokenizer.json is all there is.
+
+    Then AutoTokenizer would find no other class, but read config.json by those of transformers,
+    which import 60 MB.
+    """
+    settings = folder / "tokenizer_config.json"
+    if not (settings.is_file() and (folder / "tokenizer.json").is_file()):
+        return False
+    found = json.loads(settings.read_text())
+    return "auto_map" not in found and found.get("tokenizer_class") in PLAIN
 
 
 def _plain_backend(inner: Any) -> Any:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from transformers import PretrainedConfig
-
+from specinfer.lean.architecture import Config
 from specinfer.lean.weights import Checkpoint
 
 # Blocks of RMSNorm, rotary attention and a gated SiLU, and nothing else.
@@ -12,7 +11,7 @@ KNOWN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 ROPES = frozenset({"default", "linear", "llama3", "yarn"})
 
 
-def misfit(folder: Path, config: PretrainedConfig) -> str | None:
+def misfit(folder: Path, config: Config) -> str | None:
     """Return why the lean decoder cannot run a model folder; None where it can.
 
     Raises ModelFolderError for a folder without readable weights.
@@ -23,7 +22,7 @@ def misfit(folder: Path, config: PretrainedConfig) -> str | None:
     return reason
 
 
-def unknown(config: PretrainedConfig) -> str | None:
+def unknown(config: Config) -> str | None:
     """Return which feature of an architecture the lean decoder lacks, if any."""
     if config.model_type not in KNOWN:
         return f"models of type {config.model_type}"

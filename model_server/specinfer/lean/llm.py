@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
 
 from specinfer.config import DType, Quantization
 from specinfer.frame import Frame, FrameShape, pack
 from specinfer.kv_cache import KVCache
+from specinfer.lean.architecture import Config, read_architecture
 from specinfer.lean.decoder import Decoder
 from specinfer.lean.fits import misfit, unknown
 from specinfer.lean.linear import Int8, MakeLinear, dense
@@ -31,7 +31,7 @@ from specinfer.lean.native import (
 )
 from specinfer.lean.native.library import CompilerError, Source, find_compiler
 from specinfer.lean.quantize import load_quantized
-from specinfer.llm import CausalLM, Layout, read_config, resolve_dtype
+from specinfer.llm import CausalLM, Layout, resolve_dtype
 from specinfer.tree_attention import ForwardPlan
 
 log = logging.getLogger(__name__)
@@ -42,9 +42,7 @@ LAYOUTS: dict[Kind, type[Packed] | type[Rounded]] = {"int8": Packed, "bf16": Rou
 class LeanLM(CausalLM):
     """A Llama-like model on a CPU, without transformers' modules."""
 
-    def __init__(
-        self, decoder: Decoder | NativeDecoder, config: PretrainedConfig, name: str
-    ) -> None:
+    def __init__(self, decoder: Decoder | NativeDecoder, config: Config, name: str) -> None:
         self.name = name
         self.config = config
         self.decoder = decoder
@@ -97,7 +95,7 @@ def load_llm(
     quantization = resolve_quantization(quantization, folder, device)
     if quantization.endswith("weight_only") or device.type != "cpu":
         return _by_transformers(folder, dtype, device, quantization)
-    config = read_config(folder)
+    config = read_architecture(folder)
     reason = misfit(folder, config)
     if reason is not None:
         log.info("%s: run by transformers' own class: no lean decoder for %s", folder, reason)
@@ -112,7 +110,7 @@ def resolve_quantization(wanted: Quantization, folder: Path, device: torch.devic
         return wanted
     if device.type != "cpu":
         return "none"
-    config = read_config(folder)
+    config = read_architecture(folder)
     reason = misfit(folder, config)
     if reason is None:
         reason = native_library(config)[1]
@@ -120,9 +118,7 @@ def resolve_quantization(wanted: Quantization, folder: Path, device: torch.devic
     return "none" if reason else "int8"
 
 
-def native_library(
-    config: PretrainedConfig, kind: Kind = "int8"
-) -> tuple[Library | None, str | None]:
+def native_library(config: Config, kind: Kind = "int8") -> tuple[Library | None, str | None]:
     """Return decoder.c compiled for a kind of weights, or why it cannot run such a model here."""
     reason = unknown(config) or unfit(config, torch.cpu.get_capabilities(), kind)
     if reason is not None:
@@ -144,7 +140,7 @@ def _compiled(kind: Kind, source: Source) -> tuple[Library | None, str | None]:
 
 
 def _decoder(
-    folder: Path, config: PretrainedConfig, dtype: torch.dtype, quantization: Quantization
+    folder: Path, config: Config, dtype: torch.dtype, quantization: Quantization
 ) -> Decoder | NativeDecoder:
     """Load for decoder.c, or where that cannot be for torch's operators."""
     make: MakeLinear = Int8 if quantization == "int8" else functools.partial(dense, dtype=dtype)

@@ -5,18 +5,16 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
 
 from specinfer.errors import ModelFolderError
+from specinfer.lean.architecture import Config
 from specinfer.lean.decoder import Attention, Block, Decoder, Norm
 from specinfer.lean.linear import Linear, MakeLinear
 from specinfer.lean.rotary import Rotary
 from specinfer.lean.weights import Checkpoint, Tensors
 
 
-def load_decoder(
-    folder: Path, config: PretrainedConfig, dtype: torch.dtype, make: MakeLinear
-) -> Decoder:
+def load_decoder(folder: Path, config: Config, dtype: torch.dtype, make: MakeLinear) -> Decoder:
     """Build the decoder of a config that fits, one layer's weights in memory at a time.
 
     Raises ModelFolderError, or ConfigError where `make` cannot serve this machine.
@@ -28,7 +26,7 @@ def load_decoder(
 
 
 def build_decoder(
-    weights: Tensors, config: PretrainedConfig, dtype: torch.dtype, make: MakeLinear
+    weights: Tensors, config: Config, dtype: torch.dtype, make: MakeLinear
 ) -> Decoder:
     """Build the decoder from tensors by their names; raises KeyError for one that is missing."""
     return _Loader(weights, config, dtype, make).decoder()
@@ -36,7 +34,7 @@ def build_decoder(
 
 class _Loader:
     def __init__(
-        self, weights: Tensors, config: PretrainedConfig, dtype: torch.dtype, make: MakeLinear
+        self, weights: Tensors, config: Config, dtype: torch.dtype, make: MakeLinear
     ) -> None:
         self._weights, self._config, self._dtype, self._make = weights, config, dtype, make
 
@@ -106,7 +104,7 @@ def _joined(weights: list[Tensor]) -> Tensor:
     return torch.cat(weights, out=joined)
 
 
-def _window(config: PretrainedConfig, layer: int) -> int | None:
+def _window(config: Config, layer: int) -> int | None:
     """Return how far back a layer looks; Mistral tells it for all, Qwen by kinds of layers."""
     kinds = getattr(config, "layer_types", None)
     if kinds and kinds[layer] != "sliding_attention":

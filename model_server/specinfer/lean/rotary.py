@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from specinfer.lean.architecture import Config
 
 BLOCK = 1024  # positions
 
@@ -13,7 +14,7 @@ BLOCK = 1024  # positions
 class Rotary:
     """Cosines and signed sines by position, as transformers' own modules give them."""
 
-    def __init__(self, config: PretrainedConfig, dtype: torch.dtype) -> None:
+    def __init__(self, config: Config, dtype: torch.dtype) -> None:
         self._frequencies, self._factor = frequencies(config)
         self._dtype = dtype
         self._cos, self._sin = self._block(0)

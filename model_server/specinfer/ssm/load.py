@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
 
 from specinfer.attend import tree_attention_name
 from specinfer.config import EngineConfig
 from specinfer.errors import ModelFolderError
 from specinfer.lean import LeanLM, load_llm
+from specinfer.lean.architecture import Config, read_architecture, untied
 from specinfer.lean.linear import Int8, MakeLinear, dense
 from specinfer.lean.llm import native_library
 from specinfer.lean.load import build_decoder
@@ -67,9 +67,8 @@ def load_ssm(folder: Path, llm: CausalLM, engine: EngineConfig) -> SSM | Recurre
     if settings["kind"] == "recurrent":
         both = embedding, head
         return load_recurrent(folder, settings, weights, vocabulary, both, llm, engine)
-    config: Any = read_config(folder)
-    config.tie_word_embeddings = False
-    model = _build(folder, config, Lent({**weights, name: embedding, HEAD: head}), llm, engine)
+    config, lent_too = untied(read_architecture(folder)), {name: embedding, HEAD: head}
+    model = _build(folder, config, Lent({**weights, **lent_too}), llm, engine)
     return SSM(model, vocabulary.to(llm.device))
 
 
@@ -81,7 +80,7 @@ class Lent(dict[str, Tensor]):
 
 
 def _build(
-    folder: Path, config: PretrainedConfig, weights: Lent, llm: CausalLM, engine: EngineConfig
+    folder: Path, config: Config, weights: Lent, llm: CausalLM, engine: EngineConfig
 ) -> CausalLM:
     """Build the SSM for decoder.c where it runs, whatever the LLM is: int8 is how it is stored."""
     try:
@@ -90,13 +89,14 @@ def _build(
             if library is not None:
                 return _native(folder, config, weights, library)
             log.warning("%s: drafts without decoder.c, which is slower: %s", folder, reason)
-        build = _lean if isinstance(llm, LeanLM) else _by_transformers
-        return build(folder, config, weights, llm, engine)
+        if isinstance(llm, LeanLM):
+            return _lean(folder, config, weights, llm, engine)
+        return _by_transformers(folder, weights, llm, engine)
     except (KeyError, RuntimeError) as error:
         raise ModelFolderError(f"{folder}: weights and config.json disagree: {error}") from error
 
 
-def _native(folder: Path, config: PretrainedConfig, weights: Lent, library: Library) -> CausalLM:
+def _native(folder: Path, config: Config, weights: Lent, library: Library) -> CausalLM:
     room = sum((len(w) + GROUP) * w.shape[1] for w in weights.values() if w.ndim == 2)
     make = functools.partial(Packed, block=Block(room))
     decoder = build_decoder(weights, config, torch.float32, make)
@@ -104,7 +104,7 @@ def _native(folder: Path, config: PretrainedConfig, weights: Lent, library: Libr
 
 
 def _lean(
-    folder: Path, config: PretrainedConfig, weights: Lent, llm: CausalLM, engine: EngineConfig
+    folder: Path, config: Config, weights: Lent, llm: CausalLM, engine: EngineConfig
 ) -> CausalLM:
     make: MakeLinear = functools.partial(dense, dtype=llm.dtype)
     if engine.quantization == "int8":
@@ -112,11 +112,10 @@ def _lean(
     return LeanLM(build_decoder(weights, config, llm.dtype, make), config, folder.name)
 
 
-def _by_transformers(
-    folder: Path, config: Any, weights: Lent, llm: CausalLM, engine: EngineConfig
-) -> CausalLM:
+def _by_transformers(folder: Path, weights: Lent, llm: CausalLM, engine: EngineConfig) -> CausalLM:
     from transformers import AutoModelForCausalLM
 
+    config: Any = untied(read_config(folder))
     embedding = llm.model.get_input_embeddings()  # type: ignore[operator]
     config.vocab_size, config.pad_token_id = len(weights[HEAD]), None
     auto: Any = AutoModelForCausalLM

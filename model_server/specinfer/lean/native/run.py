@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
 
 from specinfer.frame import Frame
 from specinfer.kv_cache import KVCache
+from specinfer.lean.architecture import Config
 from specinfer.lean.decoder import Decoder, Norm
 from specinfer.lean.native.described import CLinear, Long, Pointer, at, described, halves
 from specinfer.lean.native.library import Kind, Library
@@ -51,9 +51,7 @@ class Pass(ctypes.Structure):
     )
 
 
-def unfit(
-    config: PretrainedConfig, capabilities: Mapping[str, object], kind: Kind = "int8"
-) -> str | None:
+def unfit(config: Config, capabilities: Mapping[str, object], kind: Kind = "int8") -> str | None:
     """Return why decoder.c cannot run a model of the lean decoder; None where it can."""
     if missing := lacking(capabilities, kind):
         return missing
