@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig
 from transformers.utils.logging import disable_progress_bar
@@ -183,7 +184,7 @@ def read_config(folder: Path) -> PretrainedConfig:
         raise ModelFolderError(f"{folder}: not a model folder (no config.json)")
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
         raise ModelFolderError(f"{folder}: {_first_line(error)}") from error
     return config
 
@@ -208,7 +209,7 @@ def resolve_dtype(name: DType, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
-def _check_architecture(config: PretrainedConfig, model: torch.nn.Module) -> None:
+def _check_architecture(config: Any, model: torch.nn.Module) -> None:
     """Refuse what a cache of keys and values alone cannot serve; raises ModelFolderError."""
     kinds = set(getattr(config, "layer_types", None) or ()) - FULL_ATTENTION
     if kinds:

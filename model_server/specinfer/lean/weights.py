@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specinfer.errors import ModelFolderError
 
+TOGETHER = 4096  # rows
 INDEX = "model.safetensors.index.json"
 
 
@@ -51,6 +53,15 @@ class Checkpoint:
         with safe_open(self._files[name], "pt") as file:
             found: Tensor = file.get_tensor(name)
         return found
+
+    def rows(self, name: str, places: Tensor) -> Tensor:
+        """Return some rows of a matrix, places ascending, with few of the others ever in memory."""
+        count = len(self[name])
+        parts = []
+        for start in range(0, count, TOGETHER):  # mapped anew, so that what was read goes again
+            end = min(start + TOGETHER, count)
+            parts.append(self[name][places[(places >= start) & (places < end)]])
+        return torch.cat(parts)
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -60,9 +60,10 @@ def load_ssm(folder: Path, llm: CausalLM, engine: EngineConfig) -> SSM | Recurre
     vocabulary = learnt.pop("vocabulary").long()
     lent = Checkpoint(engine.model)
     name = next(name for name in lent.names() if name.endswith("embed_tokens.weight"))
-    embedding = lent[name]
+    # The LLM's own where it is mapped already: pages count once for each mapping.
+    embedding = llm.decoder.embedding if isinstance(llm, LeanLM) else lent[name]
     _check_llm(folder, llm, embedding, learnt.pop("llm_rows"), vocabulary)
-    head = (embedding if llm.config.tie_word_embeddings else lent[HEAD])[vocabulary]
+    head = lent.rows(name if llm.config.tie_word_embeddings else HEAD, vocabulary)
     weights = restored(learnt)
     if settings["kind"] == "recurrent":
         both = embedding, head
