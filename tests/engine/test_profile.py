@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from specinfer import cli
+from specinfer.testing.toy import write_tiny_recurrent
 
 
 @pytest.fixture
@@ -41,6 +43,18 @@ def test_a_profiled_tree_of_a_poor_ssm_is_lossless_too(ask, tiny) -> None:
     plain = ask(lookup=False)
     for prompt in ("abc", "Hello"):
         assert tree(prompt, max_new_tokens=20).tokens == plain(prompt, max_new_tokens=20).tokens
+
+
+def test_a_recurrent_ssm_is_measured_and_drafts_by_what_was_found(
+    ask, tiny, tmp_path, prompts, capsys
+) -> None:
+    ssm = write_tiny_recurrent(tmp_path / "recurrent", tiny["llama"], torch.arange(97))
+    out = tmp_path / "profile.json"
+    assert profile({**tiny, "recurrent": ssm}, prompts, out, "recurrent") == 0
+    assert json.loads(out.read_text())["ssm"] == "recurrent"
+    tree = ask(ssms=(ssm,), tree="profiled", tree_nodes=5, tree_profile=out, lookup=False)
+    want = ask(lookup=False)("abc", max_new_tokens=20, ignore_eos=True).tokens
+    assert tree("abc", max_new_tokens=20, ignore_eos=True).tokens == want
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"prompt": ""}', "no JSON"])
