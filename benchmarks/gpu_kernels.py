@@ -258,7 +258,7 @@ def _row(
 def say_spills() -> None:
     """Print which of the kernels launched so far keep registers in memory: that costs time.
 
-    None does as compiled by Triton 3.9; 3.6 leaves a few in tiles of 16 and 32 rows on sm_90.
+    None does as compiled by Triton 3.6 or 3.9 in bfloat16.
     """
     from specinfer_kernels.tree_attention.kernel import attend_tile
 

@@ -177,8 +177,10 @@ class CpuPlan:
 
     def _multiplies(self, tile: Tile, heads: int, pool: Tensor) -> bool:
         """Tell whether products of their own beat the fused operator."""
-        apart = len(tile.pieces) > 1 and not pool.transpose(0, 1).is_contiguous()
-        if apart or not self._even(tile, pool):
+        by_head = pool.transpose(0, 1).is_contiguous()
+        # Several requests' keys by slot are no one product's; in float32 they gain nothing.
+        together = len(tile.pieces) == 1 or (by_head and self.dtype.itemsize < 4)
+        if not together or not self._even(tile, pool):
             return False
         group = heads // pool.shape[1]
         return pays(self.dtype, group, tile.rows, tile.keys, len(tile.pieces) * heads)

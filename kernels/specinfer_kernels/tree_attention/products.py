@@ -15,7 +15,8 @@ from specinfer_kernels.tree_attention.entries import Gathered, InPlace, Room
 LARGEST = 1 << 24  # scores of a call, 64 MiB in float32
 LEAST_ROWS = 48  # that read one key/value head: 16 rows of three heads
 MOST_ROWS = 128  # in float32
-LEAST_SCORES = 12_288  # of one key/value head: 32 rows of three heads over 128 keys
+# Scores of one key/value head: in float32 more than 32 rows of three heads over 128 keys have.
+LEAST_SCORES = {torch.float32: 24_576, torch.bfloat16: 12_288}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,13 @@ def pays(dtype: torch.dtype, group: int, rows: int, keys: int, heads: int) -> bo
     """Tell whether products beat the fused operator, by measurement (one thread, cold keys).
 
     With 9/3/64 heads over 1,024 keys they take 0.91 of its time at 16 rows, 0.93 at 32 and 1.0
-    from 64 on in float32, 0.8 in bfloat16; 1.1 over 128 keys, and in float32 1.05 where no heads
-    share keys.  In bfloat16 its single rows are slow where it cannot pack heads: 0.4 to 0.7.
+    from 64 on in float32, 0.8 in bfloat16; in float32 1.05 where no heads share keys, and over
+    128 keys.  In bfloat16 its single rows are slow where it cannot pack heads: 0.4 to 0.7.
     """
     if rows * keys * heads > LARGEST:
         return False
     packed = group * rows
-    many = packed >= LEAST_ROWS and packed * keys >= LEAST_SCORES
+    many = packed >= LEAST_ROWS and packed * keys >= LEAST_SCORES.get(dtype, 0)
     if dtype == torch.float32:
         return many and group > 1 and packed <= MOST_ROWS
     return multiplies(dtype) and (many or packed == 1)

@@ -17,7 +17,9 @@ ROW_BLOCK = 128  # rows of one call: a chunk's first rows need not read its last
 # 10 us, bringing a key to it 0.15 us, and gathering that key beforehand as long again.
 CALL_COST = 256
 KEY_COST = 4
-GATHERED_KEYS = 2048  # of one call at most: larger copies leave the cache before they are read
+# One thread's call gathers no more keys for trees of many rows: a larger copy leaves the cache
+# before it is read.  Several threads need the whole batch to share, few rows are soon done.
+GATHERED_KEYS, FEW_ROWS = 2048, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ def tiles_of(batch: TreeBatch) -> tuple[Tile, ...]:
     for piece in sorted(_pieces(batch), key=lambda p: (p.rows, p.keys)):
         alone = Tile.of(piece)
         grown = Tile.of(*tiles[-1].pieces, piece) if tiles else alone
-        small = len(grown.pieces) * grown.keys <= GATHERED_KEYS
+        small = grown.rows <= FEW_ROWS or len(grown.pieces) * grown.keys <= GATHERED_KEYS
+        small = small or torch.get_num_threads() > 1
         if tiles and small and grown.cost <= tiles[-1].cost + alone.cost:
             tiles[-1] = grown
         else:
