@@ -192,14 +192,11 @@ def caches_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_c_computes_what_the_decoder_of_its_linears_does(
     tmp_path: Path, name: str, kind: Kind
 ) -> None:
+    """Sums in another order may round a level, or a key in the cache, the other way."""
     folder = write(tmp_path, *FITTING[name])
     native = native_llm(folder, kind)
-    torch.testing.assert_close(
-        tree_rows(native, PROMPT, *TREE),
-        tree_rows(in_torch(folder, native), PROMPT, *TREE),
-        rtol=0,
-        atol=0.05,  # a level, or a key in the cache, that rounds the other way
-    )
+    own, expected = (tree_rows(llm, PROMPT, *TREE) for llm in (native, in_torch(folder, native)))
+    assert (own - expected).norm() < 0.03 * expected.norm()
 
 
 def test_c_in_bfloat16_is_no_rougher_than_torch(tmp_path: Path) -> None:
