@@ -8,7 +8,8 @@ import pytest
 from specinfer.errors import ModelFolderError
 from specinfer.model_store import CATALOGUE
 from specinfer.plan.errors import PlanError
-from specinfer.plan.shape import find_shape, known_shapes
+from specinfer.plan.shape import find_shape, find_ssm, known_shapes
+from specinfer.ssm import POOLS
 
 PUBLISHED = {
     "smollm2-135m-instruct": 134_515_008,
@@ -32,6 +33,15 @@ def test_an_input_embedding_of_its_own_is_not_read() -> None:
     untied, tied = find_shape("llama-3.1-8b"), find_shape("llama-3.2-1b")
     assert untied.parameters - untied.read == 128_256 * 4096
     assert tied.parameters == tied.read
+
+
+def test_a_recurrent_ssm_caches_nothing_and_borrows_its_head() -> None:
+    llm = find_shape("smollm2-135m-instruct")
+    ssm = find_ssm(str(POOLS / llm.name / "ssm-1"), llm)
+    learnt = 576 * 1152 + 2 * 3 * 576 * 1536
+    assert (ssm.parameters, ssm.read) == (learnt, learnt + 8192 * 576)
+    assert ssm.cache_bytes(2) == 0 and ssm.vocab == llm.vocab
+    assert find_ssm("llama-68m", llm) == find_shape("llama-68m")
 
 
 def test_cache_of_a_token() -> None:

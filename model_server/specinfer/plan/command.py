@@ -66,14 +66,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from specinfer.plan.choice import choose
     from specinfer.plan.report import Plan
-    from specinfer.plan.shape import find_shape
+    from specinfer.plan.shape import find_shape, find_ssm
     from specinfer.plan.traffic import Traffic
 
     traffic, acceptance = Traffic.parse(args.traffic), _acceptance(args)
     machines = _machines(args)
-    shapes = (find_shape(args.model), [find_shape(ssm) for ssm in args.ssm])
+    llm = find_shape(args.model)
     job = replace(
-        _job(*shapes, WIDTHS[args.dtype], traffic, acceptance.rate),
+        _job(
+            llm,
+            [find_ssm(ssm, llm) for ssm in args.ssm],
+            WIDTHS[args.dtype],
+            traffic,
+            acceptance.rate,
+        ),
         quantization=args.quantization,
         offloading=_offloading(args),
     )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,28 @@ def find_shape(text: str) -> ModelShape:
             f"({', '.join(known_shapes())}); or give figures: {_EXAMPLE}"
         )
     return shape_from(name, config)
+
+
+def find_ssm(text: str, llm: ModelShape) -> ModelShape:
+    """Return the shape of an SSM for an LLM, told like a model or as a folder of `specinfer train`.
+
+    Raises PlanError, and ModelFolderError for what the engine cannot serve.
+    """
+    from specinfer.ssm import is_recurrent
+
+    folder = Path(text).expanduser()
+    return _recurrent(folder, llm) if is_recurrent(folder) else find_shape(text)
+
+
+def _recurrent(folder: Path, llm: ModelShape) -> ModelShape:
+    """Count what a recurrent SSM multiplies by; it has no layers, and caches nothing."""
+    from specinfer.ssm import WEIGHTS, read_weights
+
+    weights = read_weights(folder / WEIGHTS)
+    learnt = sum(tensor.numel() for name, tensor in weights.items() if name.endswith(".int8"))
+    head = len(weights["vocabulary"]) * llm.hidden
+    name = folder.resolve().name
+    return replace(llm, name=name, parameters=learnt, read=learnt + head, layers=0)
 
 
 def shape_from(name: str, config: Mapping[str, Any]) -> ModelShape:
