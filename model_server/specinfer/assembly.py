@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -58,7 +59,8 @@ def _drafter(
     replacement = draws_with_replacement(config.verifier)
     if isinstance(loaded, RecurrentSSM):
         own = measured_steps(loaded) if cost else None
-        planner = _planner(config, own, cost, of_any_size_or, lambda shape: shape.frontiers)
+        first = deepcopy(own)  # dearer by what the LLM's pass has left in no cache: learnt
+        planner = _planner(config, own, cost, of_any_size_or, lambda shape: shape.frontiers, first)
         return Recurrence(loaded, planner, vocab=llm.vocab, replacement=replacement)
     ssm = loaded.model
     if loaded.vocabulary is None:
@@ -93,6 +95,7 @@ def _planner(
     llm: CostModel | None,
     around: Callable[[TreeShape], Family],
     passes: Passes,
+    first: CostModel | None = None,
 ) -> Planner:
     """Return a planner of profiled trees, or of those around the fixed one."""
     profile = Profile.read(config.tree_profile) if config.tree_profile else Profile()
@@ -100,7 +103,7 @@ def _planner(
         family = of_any_size(config.tree_nodes, config.tree_depth)
     else:
         family = around(config.tree)
-    return Planner(family, profile, ssm=ssm, llm=llm, passes=passes)
+    return Planner(family, profile, ssm=ssm, llm=llm, passes=passes, first=first)
 
 
 def _capture(

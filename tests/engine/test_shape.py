@@ -120,6 +120,17 @@ def test_a_cheap_ssm_drafts_deep_and_a_dear_one_not_at_all() -> None:
     assert planner(ssm=45.0).shape(1, greedy=True) is None
 
 
+def test_a_dear_beginning_makes_trees_deeper_not_shallower() -> None:
+    """A draft's first pass fetches what the later ones find: one mean of both ends trees early."""
+    told = planner(ssm=1.0)
+    for number, (first, later) in enumerate(((8.0, 1.0), (4.5, 4.5))):
+        costs = [CostModel([cost, cost], (1, 64)) for cost in (later, first)]
+        told.ssm, told.first = costs
+        shape = told.best(1, greedy=True)
+        assert shape is not None
+        assert (shape.depth >= 3) == (number == 0)
+
+
 def test_dear_rows_make_small_trees() -> None:
     small = planner(ssm=1.0, llm=(50.0, 1000.0)).shape(1, greedy=True)
     assert small is not None

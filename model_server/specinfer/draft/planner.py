@@ -37,9 +37,15 @@ class Planner:
         ssm: CostModel | None = None,
         llm: CostModel | None = None,
         passes: Passes = lambda shape: shape.above,
+        first: CostModel | None = None,
     ) -> None:
-        """Take the models' costs and the rows of the SSM's passes: all earlier levels' again."""
+        """Take the models' costs and the rows of the SSM's passes: all earlier levels' again.
+
+        first is the cost of a draft's first pass, where the later ones find in the processor's
+        caches what it had to fetch.
+        """
         self.ssm = ssm
+        self.first = first or ssm
         self.passes = passes
         self._llm = llm
         self._family = family
@@ -112,9 +118,9 @@ class Planner:
 
         rows are those its SSM would have to catch up with.
         """
-        assert self._llm is not None and self.ssm is not None
+        assert self._llm is not None and self.first is not None
         self._credit += LOOKING * self._llm.cost(batch, batch)
-        if self._credit < self.ssm.cost(1, rows):
+        if self._credit < self.first.cost(1, rows):
             return False
         self._credit = 0.0
         return True
@@ -156,10 +162,11 @@ class Planner:
 
     def _speed(self, shape: Shape, batch: int, rates: Rates, beside: Beside) -> float:
         """Return a request's expected tokens a millisecond."""
-        assert self._llm is not None and self.ssm is not None
+        assert self._llm is not None and self.ssm is not None and self.first is not None
         milliseconds = self._llm.cost(batch, batch * (1 + shape.nodes))
-        for rows in self.passes(shape):
-            milliseconds += self.ssm.cost(batch, batch * max(1, rows))
+        for level, rows in enumerate(self.passes(shape)):
+            ssm = self.ssm if level else self.first
+            milliseconds += ssm.cost(batch, batch * max(1, rows))
         return beside.expected(shape.expected(rates)) / milliseconds
 
 

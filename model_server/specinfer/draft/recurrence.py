@@ -68,8 +68,9 @@ class Recurrence(Modelled[Draft]):
         rows = torch.split(logits, [len(draft.frontier) for draft in drafts])
         self._growth.grow(drafts, rows)
         watch.stop()
-        if self.planner.ssm is not None:
-            self.planner.ssm.observe(len(drafts), len(nodes), watch.milliseconds())
+        costs = self.planner.ssm if drafts[0].level > 1 else self.planner.first
+        if costs is not None:
+            costs.observe(len(drafts), len(nodes), watch.milliseconds())
         return states
 
 
