@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from specinfer.config import TreeShape
+from specinfer.cost_model import ROWS
 from specinfer.draft.low_acceptance import STEPS, LowAcceptance
 
 
@@ -50,7 +51,7 @@ def test_what_decides_about_drafting_is_logged_at_the_start(ask, caplog) -> None
         ask(adaptive=True)
     told = [record.getMessage() for record in caplog.records if "a pass over" in record.msg]
     assert len(told) == 1
-    assert told[0].startswith("llama: a pass over [1, 2, 4, 8, 16, 32, 64] rows takes ")
+    assert told[0].startswith(f"llama: a pass over {list(ROWS)} rows takes ")
 
 
 def test_steps_without_a_draft_are_counted(ask, tiny) -> None:
