@@ -25,7 +25,7 @@ def ours(args: argparse.Namespace, *, precision: str, tree: bool) -> Answer:
 
     settings: dict[str, Any] = {"ssms": tuple(args.ssm)} if tree else {"lookup": False}
     settings |= {"quantization": "int8"} if precision == "int8" else {"dtype": "bfloat16"}
-    engine = Engine.load(EngineConfig(model=args.model, cache_tokens=8192, **settings))
+    engine = Engine.load(EngineConfig(model=args.model, cache_tokens=8192, max_batch=8, **settings))
     asker = Asker(engine)
 
     def answer(prompts: list[list[int]], tokens: int) -> list[list[int]]:

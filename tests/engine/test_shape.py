@@ -168,6 +168,7 @@ def test_a_first_guess_is_looked_at_again_soon() -> None:
 def test_looking_takes_one_hundredth_of_the_time() -> None:
     looker = planner(ssm=25.0)
     assert sum(looker.may_look(1, 8) for _ in range(5000)) == pytest.approx(100, abs=2)
+    assert sum(looker.may_look(16, 8) for _ in range(5000)) == pytest.approx(25, abs=2)
 
 
 def test_no_ssm_runs_before_plain_passes_have_been_seen() -> None:

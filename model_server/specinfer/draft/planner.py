@@ -5,6 +5,7 @@ learnt by rank.  Not to draft is a choice like any other, and then a little time
 then, on seeing whether it still is the right one.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 from specinfer.config import TreeShape
@@ -23,7 +24,7 @@ REPLAN = 32  # steps that a choice is kept for at most: making it takes a few mi
 REGROW = 8  # choices that a family of trees is kept for: making it takes some twenty
 GAIN = 1.08  # what a shape must promise over none: the best of many noisy estimates flatters
 BOTH = (True, False)
-LOOKING = 0.01  # share of the time spent on drafts that are not expected to pay
+LOOKING = 0.01  # share of the time spent on drafts that are not expected to pay, by one request
 
 
 class Planner:
@@ -116,10 +117,11 @@ class Planner:
     def may_look(self, batch: int, rows: int) -> bool:
         """Tell whether time has been saved up for one request's draft that may not pay.
 
-        rows are those its SSM would have to catch up with.
+        rows are those its SSM would have to catch up with.  The share shrinks with the root of the
+        requests: what is learnt holds for all of them, and a large batch seldom gains.
         """
         assert self._llm is not None and self.first is not None
-        self._credit += LOOKING * self._llm.cost(batch, batch)
+        self._credit += LOOKING / math.sqrt(batch) * self._llm.cost(batch, batch)
         if self._credit < self.first.cost(1, rows):
             return False
         self._credit = 0.0
