@@ -169,7 +169,9 @@ def _keep_states(jobs: Sequence[Job], outcomes: Sequence[Outcome], states: Tenso
             rows.append(start + (outcome.accepted[-1] if outcome.accepted else ROOT))
             start += len(job.tree)
             emitting.append(job.request)
-    for request, state in zip(emitting, states[rows], strict=True):
+    if len(rows) < len(states):  # by a tensor: a list as an index took 0.2 ms
+        states = states.index_select(0, torch.tensor(rows, device=states.device))
+    for request, state in zip(emitting, states.unbind(), strict=True):
         request.state = state
 
 
