@@ -7,7 +7,7 @@ from safetensors import safe_open
 
 from specinfer.config import EngineConfig, TreeShape
 from specinfer.engine import Engine
-from specinfer.model_store import resolve_model
+from specinfer.model_store import check_folder, resolve_model
 from specinfer.model_store.pools import resolve_ssms
 from specinfer.ssm import POOLS, WEIGHTS, pool_members
 from specinfer.testing.ask import Asker
@@ -20,6 +20,7 @@ def test_it_is_whole_and_small() -> None:
     assert len(members) >= 2 and resolve_ssms([LLM]) == members
     assert sum(file.stat().st_size for file in (POOLS / LLM).rglob("*")) <= 20_000_000
     for member in members:
+        assert check_folder(member, tokenizer=False) == member.resolve()  # what `serve` asks first
         with safe_open(member / WEIGHTS, "pt") as file:
             vocabulary = file.get_tensor("vocabulary")
             assert (vocabulary.diff() > 0).all() and int(vocabulary[-1]) < 49152

@@ -17,7 +17,8 @@ def check_folder(folder: Path, *, tokenizer: bool = True) -> Path:
     """
     if not folder.is_dir():
         raise ModelStoreError(f"{folder} is not a folder; a model is a Hugging Face folder")
-    _check_config(folder)
+    if tokenizer or not _is_recurrent(folder):
+        _check_config(folder)
     for weights in _weight_files(folder):
         _check_safetensors(weights)
     if tokenizer and not any(all((folder / f).is_file() for f in s) for s in _TOKENIZER_FILES):
@@ -36,6 +37,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ModelStoreError(f"{path} should hold a JSON object, not {type(document).__name__}")
     return document
+
+
+def _is_recurrent(folder: Path) -> bool:
+    """Tell whether this is an SSM of `specinfer train` that has no architecture of its own."""
+    path = folder / "specinfer.json"
+    return path.is_file() and _read_json(path).get("kind") == "recurrent"
 
 
 def _check_config(folder: Path) -> None:
