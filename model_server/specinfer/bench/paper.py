@@ -56,7 +56,7 @@ def draw(path: Path, sets: dict[str, Any]) -> None:
                 spread.step(values, share, where="post", label=f"{mode}, width {width}")
         top.set_title(f"{name}: LLM's token in the SSM's top k")
         steps.set_title(f"{name}: tokens a step by width")
-        spread.set_title(f"{name}: prompts up to so many tokens a step")
+        spread.set_title(f"{name}: prompts by tokens a step")
         for axes in (top, steps, spread):
             axes.legend(fontsize="small")
     figure.savefig(path, dpi=110)
