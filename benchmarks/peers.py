@@ -125,7 +125,7 @@ def batch(workers: dict[str, Worker], prompts: list[list[int]], tokens: int) -> 
         for name in found:
             result = workers[name](prompts, tokens)
             found[name].append(sum(map(len, result["tokens"])) / result["seconds"])
-    return table(f"{len(prompts)} chats, {8} at a time", found)
+    return table(f"{len(prompts)} chats, 8 at a time", found)
 
 
 def package(name: str) -> str | None:

@@ -17,7 +17,7 @@ def check_folder(folder: Path, *, tokenizer: bool = True) -> Path:
     """
     if not folder.is_dir():
         raise ModelStoreError(f"{folder} is not a folder; a model is a Hugging Face folder")
-    if tokenizer or not _is_recurrent(folder):
+    if tokenizer or _has_config(folder):
         _check_config(folder)
     for weights in _weight_files(folder):
         _check_safetensors(weights)
@@ -39,10 +39,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _is_recurrent(folder: Path) -> bool:
-    """Tell whether this is an SSM of `specinfer train` that has no architecture of its own."""
-    path = folder / "specinfer.json"
-    return path.is_file() and _read_json(path).get("kind") == "recurrent"
+def _has_config(folder: Path) -> bool:
+    """Tell whether an SSM's folder is to have an architecture of its own."""
+    from specinfer.ssm import is_recurrent  # brings torch, as naming an SSM does
+
+    return not is_recurrent(folder)
 
 
 def _check_config(folder: Path) -> None:
