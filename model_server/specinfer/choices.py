@@ -27,6 +27,13 @@ class Choices(Protocol):
     def draw(self, law: Law) -> int:
         """Draw an index in proportion to law, [V]; never one of probability 0."""
 
+    def skip(self, count: int) -> None:
+        """Pass over count decisions that need not be taken, so that later ones come out the same.
+
+        However a number of decisions is arrived at, step by step or on a device all at once, it
+        uses the same random numbers.
+        """
+
 
 class SeededChoices:
     """Choices made by one request's own generator, the same on every device.
@@ -36,17 +43,30 @@ class SeededChoices:
 
     def __init__(self, seed: int | None) -> None:
         self._uniform = random.Random(seed).random
+        self._ahead: list[float] = []  # looked at, and not used yet
+
+    def ahead(self, count: int) -> list[float]:
+        """Return the next count uniform numbers; `skip` uses up those that decided something."""
+        self._ahead += [self._uniform() for _ in range(count - len(self._ahead))]
+        return self._ahead[:count]
+
+    def skip(self, count: int) -> None:
+        self.ahead(count)
+        del self._ahead[:count]
 
     def accepts(self, probability: float) -> bool:
-        return self._uniform() < probability
+        return self._next() < probability
 
     def draw(self, law: Law) -> int:
         """Invert the distribution function at one uniform number."""
         if isinstance(law, np.ndarray):
-            return inverted(law, self._uniform())
+            return inverted(law, self._next())
         if law.device.type == "cpu":
-            return inverted(law.numpy(), self._uniform())
-        return int(inverted_rows(law[None], self._uniform()))
+            return inverted(law.numpy(), self._next())
+        return int(inverted_rows(law[None], self._next()))
+
+    def _next(self) -> float:
+        return self._ahead.pop(0) if self._ahead else self._uniform()
 
 
 def inverted(law: NDArray[np.floating], uniform: float) -> int:

@@ -5,7 +5,10 @@ import pytest
 import torch
 
 from specinfer.choices import SeededChoices, inverted
+from specinfer.draft.children import draw_children
+from specinfer.sampling import SamplingParams
 from specinfer.testing.law import exact_law
+from specinfer.token_tree import TokenTree
 
 
 def test_a_seed_repeats_itself() -> None:
@@ -70,3 +73,27 @@ def test_weights_need_not_sum_to_one() -> None:
     law = torch.tensor([0.1, 0.4, 0.0, 0.5])
     one, two = SeededChoices(3), SeededChoices(3)
     assert [one.draw(law) for _ in range(50)] == [two.draw(8 * law) for _ in range(50)]
+
+
+def test_numbers_looked_at_are_those_that_decide() -> None:
+    """So that a step on a device, and the walk on the host after it, use the same ones in order."""
+    law = torch.full((1000,), 0.001)
+    one, two = SeededChoices(7), SeededChoices(7)
+    plain = [one.draw(law) for _ in range(12)]
+    seen = two.ahead(3)
+    assert two.ahead(5)[:3] == seen
+    assert inverted(law.numpy(), two.ahead(1)[0]) == two.draw(law) == plain[0]
+    two.skip(2)
+    assert [two.draw(law) for _ in range(3)] == plain[3:6]  # of which two had been looked at
+    two.skip(4)  # of which none had
+    assert two.draw(law) == plain[10]
+
+
+def test_a_node_uses_as_many_numbers_as_it_is_wide() -> None:
+    """Though its law has fewer tokens than it was to have children."""
+    row = torch.tensor([0.0, 1.0, -torch.inf, -torch.inf])
+    params = SamplingParams(temperature=1.0)
+    tree, choices = TokenTree.rooted_at(0), SeededChoices(3)
+    draw_children(tree, 0, row, 4, params, choices, replacement=False)
+    assert sorted(tree.tokens[1:]) == [0, 1]
+    assert choices.ahead(1) == SeededChoices(3).ahead(5)[4:]

@@ -32,7 +32,8 @@ def draw_children(
 ) -> None:
     """Add width draws beneath node from the SSM's logits there, row [V].
 
-    Without replacement, and greedily, fewer are drawn where the law has fewer tokens.
+    Without replacement, and greedily, fewer are drawn where the law has fewer tokens; width
+    random numbers are used all the same.
     """
     if params.greedy:
         add_likeliest(tree, node, likeliest(row[None], width)[0])
@@ -40,7 +41,7 @@ def draw_children(
     law = warp(row[None], params)[0]
     gone: tuple[int, ...] = ()
     rest = law
-    for _ in range(width):
+    for left in reversed(range(width)):
         token = choices.draw(rest)
         tree.add(node, token, law, without=gone)
         if replacement:
@@ -48,10 +49,11 @@ def draw_children(
         gone = (*gone, token)
         rest = rest.clone()
         rest[token] = 0
-        left = rest.sum()
-        if left <= 0:
+        mass = rest.sum()
+        if mass <= 0:
+            choices.skip(left)
             return
-        rest = rest / left
+        rest = rest / mass
 
 
 def likeliest(rows: Tensor, width: int) -> list[list[tuple[int, float]]]:

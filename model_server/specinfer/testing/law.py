@@ -27,6 +27,9 @@ class Replay:
         total = sum(weights)
         return self._pick([weight / total for weight in weights])
 
+    def skip(self, count: int) -> None:
+        """Numbers that decide nothing have no outcomes."""
+
     def _pick(self, probabilities: list[float]) -> int:
         options = [i for i, p in enumerate(probabilities) if p > 0]
         step = len(self.log)
