@@ -24,6 +24,7 @@ LAYERS = [
     ["transfer", "stopwatch", "tally"],
     ["request"],
     ["warp", "adjust"],
+    ["together"],
     ["kv_cache"],
     ["tree_attention"],
     ["attend"],

@@ -7,7 +7,7 @@ W ancestor words, L layers, M moved cache entries, V vocabulary.
 Importing the package needs torch alone; Triton is imported by the first plan that wants it.
 """
 
-from specinfer_kernels.backend import by_head
+from specinfer_kernels.backend import by_head, samples_together
 from specinfer_kernels.commit_kv import commit_kv
 from specinfer_kernels.errors import KernelError
 from specinfer_kernels.sampling import Draws, Rule, Warp, draw_tokens, walk_trees, warp_rows
@@ -29,6 +29,7 @@ __all__ = [
     "commit_kv",
     "draw_tokens",
     "plan_attention",
+    "samples_together",
     "tree_attention",
     "walk_trees",
     "warp_rows",

@@ -31,6 +31,11 @@ def by_head(device: torch.device) -> bool:
     return choose_backend(device) == "cpu"
 
 
+def samples_together(device: torch.device) -> bool:
+    """Return whether a batch is best sampled at once, by kernels, and not as its rows are met."""
+    return choose_backend(device) != "cpu"
+
+
 def _native_to(device: torch.device) -> str:
     return "cpu" if device.type == "cpu" else "triton"
 

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specinfer.transfer import staging
+from specinfer.transfer import aligned, staging
 from specinfer.tree_attention import ForwardPlan
 from specinfer_kernels import TreeBatch
 
-ALIGNMENT = 64  # bytes; Triton compiles for pointers that 16 divides
 WORD = 64  # ancestor bits in an int64
 Field = tuple[str, int, tuple[int, ...]]
 
@@ -95,7 +94,7 @@ class Frame:
 
 def frame_bytes(shape: FrameShape) -> int:
     """Return the size of a frame's buffer."""
-    return sum(_aligned(math.prod(size) * width) for _, width, size in shape.fields())
+    return sum(aligned(math.prod(size) * width) for _, width, size in shape.fields())
 
 
 def pack(plan: ForwardPlan, shape: FrameShape) -> Tensor:
@@ -130,9 +129,5 @@ def _cut(views: dict[int, Any], shape: FrameShape) -> dict[str, Any]:
         first, count = start // width, math.prod(size)
         part = views[width][first : first + count]
         parts[name] = part.reshape(size) if len(size) > 1 else part
-        start += _aligned(count * width)
+        start += aligned(count * width)
     return parts
-
-
-def _aligned(count: int) -> int:
-    return -(-count // ALIGNMENT) * ALIGNMENT

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specinfer.adjust import adjust_lazily, taken_as_they_are
 from specinfer.config import Verifier
 from specinfer.draft.pool import Pool
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
@@ -20,9 +19,7 @@ from specinfer.request import Request, TokenLogprob
 from specinfer.tally import Spent
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import ForwardPlan, Segment, chain, chain_and_tree, plan
-from specinfer.verify import follow, likeliest, verify
-
-Verdict = tuple[list[int], int]  # the accepted nodes, and the token that follows them
+from specinfer.verify import Case, Verdict, verify_step
 
 
 class Job(NamedTuple):
@@ -110,30 +107,17 @@ class Speculator:
 
     def _verified(self, jobs: Sequence[Job], rows: Tensor) -> list[Outcome]:
         """Decide for each job by its rows of the LLM's logits, [R, V] in all."""
-        best: Callable[[int], int] | None = None
+        cases = [Case(job.request, job.tree) for job in jobs if job.tree is not None]
+        verdicts = iter(verify_step(cases, rows, self._verifier))
         outcomes: list[Outcome] = []
         start = 0
         for job in jobs:
             if job.tree is None:
                 outcomes.append(Outcome((), []))
                 continue
-            end = start + len(job.tree)
-            plain = taken_as_they_are(job.request)
-            if plain and job.request.params.greedy:
-                best = best or likeliest(rows)
-                verdict = follow(job.tree, best, start)
-            else:
-                own = rows[start:end] if len(jobs) > 1 else rows
-                verdict = self._verdict(job, job.tree, own, plain)
-            outcomes.append(_outcome(job, job.tree, rows, start, verdict))
-            start = end
+            outcomes.append(_outcome(job, job.tree, rows, start, next(verdicts)))
+            start += len(job.tree)
         return outcomes
-
-    def _verdict(self, job: Job, tree: TokenTree, rows: Tensor, plain: bool) -> Verdict:
-        request = job.request
-        paths = () if plain else [tree.tokens_to(node) for node in range(len(tree))]
-        laws = rows if plain else adjust_lazily(rows, request, paths)
-        return verify(tree, laws, request.params, request.choices, self._verifier)
 
 
 def _outcome(job: Job, tree: TokenTree, rows: Tensor, start: int, verdict: Verdict) -> Outcome:

@@ -47,7 +47,7 @@ def best_tokens(rows: Tensor) -> Tensor:
 def _softmax(rows: Tensor, temperature: float) -> Tensor:
     """Return the softmax of rows / temperature."""
     if rows.device.type != "cpu":
-        return (rows if temperature == 1 else rows / temperature).softmax(1)
+        return (rows if temperature == 1 else rows / max(temperature, COLDEST)).softmax(1)
     logits = rows.numpy()
     laws = np.empty_like(logits)
     for row, law in zip(logits, laws, strict=True):

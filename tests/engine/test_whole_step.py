@@ -6,6 +6,7 @@ drafter, paged caches, tree attention and commit, in the models' float32.
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from specinfer.lean import load_llm
 from specinfer.llm import CausalLM
 from specinfer.sampling import SamplingParams
 from specinfer.ssm import SSM, RecurrentSSM, load_ssm
-from specinfer.testing.law import exact_law
+from specinfer.testing.law import Given, Recorded, Replay, exact_law
 from specinfer.testing.step import answered, expansion, recurrence
 from specinfer.testing.toy import write_tiny_model, write_tiny_recurrent
 from specinfer.warp import warp
@@ -31,6 +32,7 @@ from .test_ssm import write_borrowing
 CPU = torch.device("cpu")
 VOCAB = 3
 PROMPT = (1, 2, 1)
+NEAR = 1e-3  # the end of an outcome's range, by how much of it
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +104,48 @@ def test_joint_law_is_the_llms_beside_a_recurrent_ssm(
         return Pool([recurrence(ssm, shape, **given), *others])
 
     check_joint_law(folders[0], llm, drafting, 1 + shape.depth)
+
+
+@pytest.mark.parametrize(
+    ("children", "ssms", "lookup", "replacement"),
+    [
+        ((2,), 1, False, True),
+        ((2,), 1, False, False),
+        ((1,), 2, False, False),
+        ((1, 1), 1, False, False),
+        ((1,), 1, True, False),
+        ((1,), 0, True, False),
+    ],
+)
+def test_every_outcome_is_the_same_where_kernels_sample(
+    folders, children, ssms, lookup, replacement, monkeypatch
+) -> None:
+    """By numbers near both ends of each decision's range, so that its probability is the same."""
+    shape = Shape((*children, *[0] * sum(children)))
+    llm, *pool = (CausalLM.load(f, "float32", CPU) for f in folders[: 1 + ssms])
+    params = SamplingParams(temperature=0.8, max_new_tokens=shape.depth + 1, ignore_eos=True)
+
+    def answer(choices: Choices) -> list[int]:
+        ssms = [
+            expansion(SSM(ssm, None), shape, vocab=VOCAB, replacement=replacement) for ssm in pool
+        ]
+        drafting = Pool(ssms, [PromptLookup()] * lookup, nodes=4, depth=shape.depth)
+        return answered(llm, drafting, PROMPT, params, choices).tokens
+
+    outcomes: list[tuple[list[float], list[int]]] = []
+
+    def on_the_host(choices: Replay) -> int:
+        tokens = answer(choices)
+        outcomes.append((choices.numbers, tokens))  # type: ignore[attr-defined]
+        return 0
+
+    for place in (NEAR, 1 - NEAR):
+        exact_law(on_the_host, partial(Recorded, place=place))
+    for place in ("verify", "draft.growth"):
+        monkeypatch.setattr(f"specinfer.{place}.samples_together", lambda device: True)
+    assert len(outcomes) > 10
+    for numbers, tokens in outcomes:
+        assert answer(Given(numbers)) == tokens
 
 
 def check_joint_law(folder: Path, llm: CausalLM, drafting: Callable[[], Pool], depth: int) -> None:

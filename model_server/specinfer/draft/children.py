@@ -17,6 +17,8 @@ from specinfer.sampling import SamplingParams
 from specinfer.token_tree import TokenTree
 from specinfer.warp import best_tokens, warp
 
+Ranked = list[tuple[int, float]]  # tokens and their probabilities
+
 SHARES = 10  # steps in which an SSM's own confidence in a token is told apart
 
 
@@ -56,22 +58,32 @@ def draw_children(
         rest = rest / mass
 
 
-def likeliest(rows: Tensor, width: int) -> list[list[tuple[int, float]]]:
-    """Return each row's width likeliest tokens and their probabilities, of logits [R, V].
+def add_drawn(
+    tree: TokenTree, node: int, law: Tensor, tokens: Iterable[int], *, replacement: bool
+) -> None:
+    """Add tokens drawn beneath node from law [V], in order; from one below 0 nothing was left."""
+    gone: tuple[int, ...] = ()
+    for token in tokens:
+        if token < 0:
+            return
+        tree.add(node, token, law, without=gone)
+        if not replacement:
+            gone = (*gone, token)
 
-    One transfer from a GPU brings them all.
-    """
+
+def ranked(rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Return each row's width likeliest tokens and their probabilities, of logits [R, V]."""
     laws = rows.softmax(1)
     count = min(width, laws.shape[1])
     best = best_tokens(laws)[:, None] if count == 1 else laws.topk(count).indices
-    shares = laws.gather(1, best)
-    if rows.device.type == "cpu":
-        pairs = zip(best.tolist(), shares.numpy().tolist(), strict=True)
-        return [list(zip(*pair, strict=True)) for pair in pairs]
-    found: list[list[tuple[float, float]]] = torch.stack(
-        [best.double(), shares.double()], 2
-    ).tolist()
-    return [[(int(token), share) for token, share in row] for row in found]
+    return best, laws.gather(1, best)
+
+
+def likeliest(rows: Tensor, width: int) -> list[Ranked]:
+    """Return the same as pairs, row by row, of logits in host memory."""
+    best, shares = ranked(rows, width)
+    pairs = zip(best.tolist(), shares.numpy().tolist(), strict=True)
+    return [list(zip(*pair, strict=True)) for pair in pairs]
 
 
 def add_likeliest(tree: TokenTree, node: int, best: Iterable[tuple[int, float]]) -> None:

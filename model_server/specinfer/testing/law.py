@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TypeVar
 
-from specinfer.choices import Law
+from specinfer.choices import Law, SeededChoices
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 
@@ -39,15 +40,56 @@ class Replay:
         return choice
 
 
-def exact_law(program: Callable[[Replay], Outcome]) -> dict[Outcome, float]:
+@dataclass(slots=True)
+class Recorded(Replay):
+    """Notes the random numbers by which every decision would come out as it did.
+
+    place tells where in an outcome's range of numbers, 0 its lower end and 1 its upper one.
+    """
+
+    place: float = 0.5
+    numbers: list[float] = field(default_factory=list)
+
+    def accepts(self, probability: float) -> bool:
+        yes = Replay.accepts(self, probability)
+        share = min(1.0, max(0.0, probability))
+        self._note(*((0.0, share) if yes else (share, 1.0)))
+        return yes
+
+    def draw(self, law: Law) -> int:
+        token = Replay.draw(self, law)
+        rising = [0.0, *accumulate(law.tolist())]
+        self._note(rising[token] / rising[-1], rising[token + 1] / rising[-1])
+        return token
+
+    def skip(self, count: int) -> None:
+        self.numbers += [self.place] * count
+
+    def _note(self, low: float, high: float) -> None:
+        self.numbers.append(low + self.place * (high - low))
+
+
+class Given(SeededChoices):
+    """Choices by given numbers, and after them by a half."""
+
+    def __init__(self, numbers: Sequence[float]) -> None:
+        super().__init__(0)
+        self._uniform = lambda: 0.5
+        self._ahead = list(numbers)
+
+
+def exact_law(
+    program: Callable[[Replay], Outcome], begin: Callable[[Sequence[int]], Replay] = Replay
+) -> dict[Outcome, float]:
     """Return the probability of every outcome of program(choices).
 
-    The program runs once for each path through its choices, so it must make few of them.
+    The program runs once for each path through its choices, so it must make few of them.  Its
+    choices are what `begin` makes of the script of a path.
     """
     law: dict[Outcome, float] = defaultdict(float)
     script: list[int] | None = []
     while script is not None:
-        run = Replay(script)
+        run = begin(script)
         law[program(run)] += run.weight
         script = _next_script(run.log)
     return dict(law)

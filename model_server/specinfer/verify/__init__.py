@@ -1,5 +1,10 @@
 """Token tree verification (paper, section 4.3): which of the speculated tokens stand."""
 
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from specinfer.adjust import adjust_lazily, taken_as_they_are
 from specinfer.choices import Choices
 from specinfer.config import Verifier
 from specinfer.sampling import SamplingParams
@@ -8,37 +13,68 @@ from specinfer.verify.greedy import follow, likeliest, verify_greedy
 from specinfer.verify.laws import Laws, WarpedRows, weights
 from specinfer.verify.multi_step import verify_multi_step
 from specinfer.verify.naive import verify_naive
+from specinfer.verify.rule import draws_with_replacement, rule_of
+from specinfer.verify.together import Case, Verdict, verify_together
 from specinfer.verify.traversal import verify_traversal
+from specinfer_kernels import samples_together
 
 
 def verify(
     tree: TokenTree, rows: Laws, params: SamplingParams, choices: Choices, verifier: Verifier
-) -> tuple[list[int], int]:
+) -> Verdict:
     """Return the accepted nodes, root excluded, and the token that follows them.
 
     rows [N, V] are the LLM's logits after each node, float32; a tensor, or anything that gives a
-    node's row when asked.  Temperature 0 is always greedy.
-    `auto` is naive for trees of point masses, where the answer to a seed does not depend on the
-    drafts, and traversal elsewhere.  How children are drawn goes with the verifier: see
-    draws_with_replacement.
+    node's row when asked.  Temperature 0 is always greedy.  How children are drawn goes with the
+    verifier: see draws_with_replacement.
     """
     if params.greedy:
         return verify_greedy(tree, rows)
-    if verifier == "naive" or (verifier == "auto" and tree.point_masses_only):
+    rule = rule_of(tree, verifier)
+    if rule == "naive":
         return verify_naive(tree, weights(rows, params), choices)
     laws = WarpedRows(rows, params)
-    if verifier in ("auto", "traversal"):
+    if rule == "traversal":
         return verify_traversal(tree, laws, choices)
     return verify_multi_step(tree, laws, choices)
 
 
-def draws_with_replacement(verifier: Verifier) -> bool:
-    """Tell how an SSM's children are to be drawn: the paper's way only for the paper's walk."""
-    return verifier == "multi_step"
+def verify_step(cases: Sequence[Case], rows: Tensor, verifier: Verifier) -> list[Verdict]:
+    """Decide on all trees of a step; rows [N, V] are the LLM's logits after their nodes in order.
+
+    Where kernels sample, together; one by one on a CPU, whose rows a walk looks at as it goes.
+    """
+    known: Sequence[Verdict | None] = [None] * len(cases)
+    if samples_together(rows.device):
+        known = verify_together(cases, rows, verifier)
+    best: Callable[[int], int] | None = None
+    verdicts: list[Verdict] = []
+    start = 0
+    for case, verdict in zip(cases, known, strict=True):
+        plain = taken_as_they_are(case.request)
+        if verdict is None and plain and case.request.params.greedy:
+            best = best or likeliest(rows)
+            verdict = follow(case.tree, best, start)
+        end = start + len(case.tree)
+        if verdict is None:
+            own = rows[start:end] if len(cases) > 1 else rows
+            verdict = _alone(case, own, verifier, plain)
+        verdicts.append(verdict)
+        start = end
+    return verdicts
+
+
+def _alone(case: Case, rows: Tensor, verifier: Verifier, plain: bool) -> Verdict:
+    request, tree = case
+    paths = () if plain else [tree.tokens_to(node) for node in range(len(tree))]
+    laws = rows if plain else adjust_lazily(rows, request, paths)
+    return verify(tree, laws, request.params, request.choices, verifier)
 
 
 __all__ = [
+    "Case",
     "Laws",
+    "Verdict",
     "WarpedRows",
     "draws_with_replacement",
     "follow",
@@ -47,5 +83,6 @@ __all__ = [
     "verify_greedy",
     "verify_multi_step",
     "verify_naive",
+    "verify_step",
     "verify_traversal",
 ]
