@@ -38,6 +38,7 @@ def test_tensors_say_where_they_are(card: Card) -> None:
     with CUDA:
         assert torch.tensor([1]).is_cuda
     assert torch.nn.Linear(2, 2).to(CUDA).weight.is_cuda
+    assert torch.ones(1).to(here.int()).is_cuda
 
 
 def test_results_are_those_of_a_cpu(card: Card) -> None:

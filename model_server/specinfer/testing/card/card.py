@@ -171,6 +171,8 @@ class _Calls(TorchFunctionMode):
         if func is torch._has_compatible_shallow_copy_type:
             return False  # parameters are replaced: what one holds cannot be
         if func is Tensor.to:
+            like = next((x for x in args[1:] if isinstance(x, CardTensor)), None)
+            args = args if like is None else (args[0], CUDA, like.dtype)
             args, kwargs = tree_map(_numbered, (args, kwargs))
         return func(*args, **kwargs)
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 # The functions that a backend of plain operators stands on: they may look at what they like, as
 # a kernel may.
-DEFINITIONS = {"specinfer_kernels.tree_attention.reference": ("define",)}
+DEFINITIONS = {
+    "specinfer_kernels.tree_attention.reference": ("define",),
+    "specinfer_kernels.sampling.reference": ("warp_rows", "draw_tokens", "walk_trees"),
+}
 LAUNCHERS = ("specinfer_kernels.tree_attention.triton", "specinfer_kernels.commit_kv.triton")
 
 
