@@ -20,6 +20,7 @@ from specinfer.tally import Spent
 from specinfer.token_tree import ROOT, TokenTree
 from specinfer.tree_attention import ForwardPlan, Segment, chain, chain_and_tree, plan
 from specinfer.verify import Case, Verdict, verify_step
+from specinfer_kernels import samples_together
 
 
 class Job(NamedTuple):
@@ -69,6 +70,7 @@ class Speculator:
         self._drafting = 0.0  # milliseconds, for the step to come
         self._verifier: Verifier = verifier
         self._now = now
+        self._together = samples_together(cache.kv.device)
 
     def draft(self, requests: Sequence[Request], rows: int) -> list[TokenTree]:
         """Propose a tree for each request, to be verified beside so many rows."""
@@ -108,7 +110,7 @@ class Speculator:
     def _verified(self, jobs: Sequence[Job], rows: Tensor) -> list[Outcome]:
         """Decide for each job by its rows of the LLM's logits, [R, V] in all."""
         cases = [Case(job.request, job.tree) for job in jobs if job.tree is not None]
-        verdicts = iter(verify_step(cases, rows, self._verifier))
+        verdicts = iter(verify_step(cases, rows, self._verifier, together=self._together))
         outcomes: list[Outcome] = []
         start = 0
         for job in jobs:

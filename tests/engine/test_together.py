@@ -70,9 +70,9 @@ class Bench:
         self._speculator = assemble(config, llm, self._tokenizer)
         self._config = config
 
-    def answers(self, kinds: list[str], batch: int = 64, **params: object) -> list[list[int]]:
+    def answers(self, kinds: list[str], batch: int = 64) -> list[list[int]]:
         """Return what is said to each kind of request, so many of them at a time."""
-        requests = [self._request(kind, number, params) for number, kind in enumerate(kinds)]
+        requests = [self._request(kind, number) for number, kind in enumerate(kinds)]
         for start in range(0, len(requests), batch):
             scheduler = self._scheduler()
             for request in requests[start : start + batch]:
@@ -92,12 +92,12 @@ class Bench:
             drawn=self._config.drafts_decide,
         )
 
-    def _request(self, kind: str, number: int, params: dict[str, object]) -> Request:
+    def _request(self, kind: str, number: int) -> Request:
         settings = {"max_new_tokens": ANSWER, "ignore_eos": kind != "not yet over", "seed": number}
         grammar = Automaton(VOCAB, GRAMMAR) if "grammar" in kind else None
         return Request(
             prompt=tuple(PROMPTS[number % len(PROMPTS)]),
-            params=SamplingParams(**(settings | KINDS[kind] | params)),  # type: ignore[arg-type]
+            params=SamplingParams(**(settings | KINDS[kind])),  # type: ignore[arg-type]
             sink=lambda delta: None,
             choices=SeededChoices(number),
             text=TextStream(self._tokenizer.decode),
@@ -141,23 +141,23 @@ def build(tiny, pools) -> Callable[..., Bench]:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Have batches sampled by the kernels' reference from here on."""
+    """Have what is built from here on sample batches by the kernels' reference."""
 
     def switch() -> None:
-        for place in ("verify", "draft.growth"):
+        for place in ("speculate", "draft.growth"):
             monkeypatch.setattr(f"specinfer.{place}.samples_together", lambda device: True)
 
     return switch
 
 
 @pytest.fixture
-def alike(monkeypatch: pytest.MonkeyPatch, at_once: Callable[[], None]) -> Callable[..., bool]:
+def alike(build: Callable[..., Bench], at_once: Callable[[], None]) -> Callable[..., bool]:
     """Tell whether requests of all kinds in one batch are answered the same on host and at once."""
 
-    def alike(bench: Bench, **params: object) -> bool:
-        want = bench.answers([*KINDS], **params)
+    def alike(pool: str, verifier: str) -> bool:
+        want = build(pool, verifier).answers([*KINDS])
         at_once()
-        return bench.answers([*KINDS], **params) == want
+        return build(pool, verifier).answers([*KINDS]) == want
 
     return alike
 
@@ -167,22 +167,22 @@ VERIFIERS = ["auto", "naive", "multi_step", "multi_step_wor", "traversal"]
 
 @pytest.mark.parametrize("verifier", VERIFIERS)
 @pytest.mark.parametrize("pool", ["an SSM", "the LLM itself", "all"])
-def test_answers_are_those_of_the_walks_on_the_host(build, alike, pool, verifier) -> None:
+def test_answers_are_those_of_the_walks_on_the_host(alike, pool, verifier) -> None:
     """Their prompts end at different steps, so trees are verified beside what is being read."""
-    assert alike(build(pool, verifier))
+    assert alike(pool, verifier)
 
 
 @pytest.mark.parametrize(
     ("pool", "verifier"),
     [("nobody", "auto"), ("nobody", "traversal"), ("look-up", "auto"), ("look-up", "multi_step")],
 )
-def test_so_they_are_without_an_ssm(build, alike, pool, verifier) -> None:
-    assert alike(build(pool, verifier))
+def test_so_they_are_without_an_ssm(alike, pool, verifier) -> None:
+    assert alike(pool, verifier)
 
 
-def test_so_they_are_where_laws_do_not_fit_into_memory_together(build, alike, monkeypatch) -> None:
+def test_so_they_are_where_laws_do_not_fit_into_memory_together(alike, monkeypatch) -> None:
     monkeypatch.setattr("specinfer.verify.together.MOST", 20 * VOCAB)
-    assert alike(build("all", "auto"))
+    assert alike("all", "auto")
 
 
 @pytest.mark.parametrize("pool", ["nobody", "an SSM"])
@@ -194,7 +194,7 @@ def test_an_answer_is_the_same_alone_and_in_a_batch(build, at_once, pool) -> Non
 
 def test_the_kernels_choice_decides(build, monkeypatch) -> None:
     """By the same variable as for attention; a CPU's own way is to look at rows one by one."""
-    bench, called = build("an SSM", "auto"), []
+    called: list[object] = []
     walk = together.walk_trees
 
     def noted(*given: object, **named: object) -> torch.Tensor:
@@ -202,10 +202,10 @@ def test_the_kernels_choice_decides(build, monkeypatch) -> None:
         return walk(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(together, "walk_trees", noted)
-    want = bench.answers(["warm"])
+    want = build("an SSM", "auto").answers(["warm"])
     assert called == []
     monkeypatch.setenv("SPECINFER_KERNELS", "reference")
-    assert bench.answers(["warm"]) == want
+    assert build("an SSM", "auto").answers(["warm"]) == want
     assert set(called) == {"traversal"}
 
 
@@ -218,7 +218,7 @@ def test_an_ssm_may_have_more_padding_than_its_llm(at_once) -> None:
         for draft, temperature in zip(drafts, (0.0, 1.0), strict=True):
             draft.request.params = SamplingParams(temperature=temperature)
             draft.begin(Shape((4, 0, 0, 0, 0)))
-        Growth(9, None, replacement=False).grow(drafts, [rows, rows])
+        Growth(9, None, CPU, replacement=False).grow(drafts, [rows, rows])
         return [token for draft in drafts for token in draft.tree.tokens]
 
     want = grown()
@@ -259,8 +259,7 @@ SLIPS: dict[str, tuple[str, str, object]] = {
 @pytest.mark.parametrize("slip", SLIPS)
 def test_a_slip_is_caught(build, at_once, monkeypatch, slip) -> None:
     pool, place, instead = SLIPS[slip]
-    bench = build(pool, "auto")
-    want = bench.answers([*KINDS] * 3)
+    want = build(pool, "auto").answers([*KINDS] * 3)
     at_once()
     monkeypatch.setattr(f"specinfer.{place}", instead)
-    assert bench.answers([*KINDS] * 3) != want
+    assert build(pool, "auto").answers([*KINDS] * 3) != want

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.overrides import TorchFunctionMode
 
-from specinfer import verify
+from specinfer import speculate
 from specinfer.config import EngineConfig, TreeShape
 from specinfer.draft import growth, level
 from specinfer.engine import Engine
@@ -113,9 +113,9 @@ def test_so_does_a_sampled_one_whatever_the_batch(
     kinds: list[SamplingParams],
     depth: int,
 ) -> None:
-    scheduler = scheduled(tiny["llama"], tiny["ssm"], depth, kinds)
-    for place in (growth, verify):
+    for place in (growth, speculate):
         monkeypatch.setattr(place, "samples_together", lambda device: True)
+    scheduler = scheduled(tiny["llama"], tiny["ssm"], depth, kinds)
     with reads:
         scheduler.step()
     del reads.counts["numpy"]  # how arrays on the host are laid out for sending, too

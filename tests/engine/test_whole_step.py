@@ -141,7 +141,7 @@ def test_every_outcome_is_the_same_where_kernels_sample(
 
     for place in (NEAR, 1 - NEAR):
         exact_law(on_the_host, partial(Recorded, place=place))
-    for place in ("verify", "draft.growth"):
+    for place in ("speculate", "draft.growth"):
         monkeypatch.setattr(f"specinfer.{place}.samples_together", lambda device: True)
     assert len(outcomes) > 10
     for numbers, tokens in outcomes:

@@ -42,7 +42,8 @@ class Expansion(Modelled[CachedDraft]):
 
         vocabulary [D] names the LLM's tokens that the SSM's logits are over, if it is not all.
         """
-        super().__init__(ssm.name, planner, Growth(vocab, vocabulary, replacement=replacement))
+        growth = Growth(vocab, vocabulary, ssm.device, replacement=replacement)
+        super().__init__(ssm.name, planner, growth)
         self.cache = cache
         self.ssm = ssm
         self._prefill_rows = prefill_rows

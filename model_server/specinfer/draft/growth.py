@@ -30,20 +30,23 @@ Pair = tuple[Draft, Tensor]  # a draft, and its frontier's logits [F, V of the S
 class Growth:
     """Draws children for an LLM of so many tokens."""
 
-    def __init__(self, vocab: int, vocabulary: Tensor | None, *, replacement: bool) -> None:
-        """Take the LLM's number of tokens; vocabulary [D] are those that the SSM's rows are over.
+    def __init__(
+        self, vocab: int, vocabulary: Tensor | None, device: torch.device, *, replacement: bool
+    ) -> None:
+        """Take the LLM's number of tokens; the SSM's rows, on a device, are over vocabulary [D].
 
-        Without one the rows are over all of the LLM's tokens.
+        Without one they are over all of the LLM's tokens.
         """
         self._vocab = vocab
         self._vocabulary = vocabulary
         self._ids: list[int] | None = None if vocabulary is None else vocabulary.tolist()
         self._replacement = replacement
+        self._together = samples_together(device)
 
     def grow(self, drafts: Sequence[Draft], rows: Sequence[Tensor]) -> None:
         """Draw the children of every frontier node, by its row of logits [F, V of the SSM]."""
         pairs = list(zip(drafts, rows, strict=True))
-        if pairs and samples_together(rows[0].device):
+        if self._together:
             self._grow_together(pairs)
         else:
             self._grow_one_by_one(pairs)
@@ -100,7 +103,8 @@ class Growth:
 
     def _draw_each(self, pairs: list[Pair]) -> None:
         for draft, row in pairs:
-            request, rows = draft.request, self._adjusted([(draft, row)])
+            request = draft.request
+            rows = _by_path(draft, fitted(row, self._vocab, self._vocabulary))
             for node, own in zip(draft.frontier, rows, strict=True):
                 draw_children(
                     draft.tree,

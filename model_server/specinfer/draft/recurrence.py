@@ -27,7 +27,8 @@ class Recurrence(Modelled[Draft]):
         self, ssm: RecurrentSSM, planner: Planner, *, vocab: int, replacement: bool = True
     ) -> None:
         """Serve an LLM of vocab tokens with trees of the shapes that the planner chooses."""
-        super().__init__(ssm.name, planner, Growth(vocab, ssm.vocabulary, replacement=replacement))
+        growth = Growth(vocab, ssm.vocabulary, ssm.device, replacement=replacement)
+        super().__init__(ssm.name, planner, growth)
         self.ssm = ssm
 
     def _behind(self, request: Request) -> int:

@@ -16,7 +16,6 @@ from specinfer.verify.naive import verify_naive
 from specinfer.verify.rule import draws_with_replacement, rule_of
 from specinfer.verify.together import Case, Verdict, verify_together
 from specinfer.verify.traversal import verify_traversal
-from specinfer_kernels import samples_together
 
 
 def verify(
@@ -39,13 +38,15 @@ def verify(
     return verify_multi_step(tree, laws, choices)
 
 
-def verify_step(cases: Sequence[Case], rows: Tensor, verifier: Verifier) -> list[Verdict]:
+def verify_step(
+    cases: Sequence[Case], rows: Tensor, verifier: Verifier, *, together: bool
+) -> list[Verdict]:
     """Decide on all trees of a step; rows [N, V] are the LLM's logits after their nodes in order.
 
-    Where kernels sample, together; one by one on a CPU, whose rows a walk looks at as it goes.
+    together: by kernels, as far as they can, and not one by one, looking at rows as a walk goes.
     """
     known: Sequence[Verdict | None] = [None] * len(cases)
-    if samples_together(rows.device):
+    if together:
         known = verify_together(cases, rows, verifier)
     best: Callable[[int], int] | None = None
     verdicts: list[Verdict] = []
