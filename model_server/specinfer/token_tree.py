@@ -113,6 +113,10 @@ class TokenTree:
             proposers[draw.child].add(draw.drafter)
         return proposers
 
+    def forget_laws(self) -> None:
+        """Let go of the draws' laws once they are verified; a row may keep all of its level's."""
+        self.draws = [[draw._replace(law=None) for draw in draws] for draws in self.draws]
+
     @property
     def point_masses_only(self) -> bool:
         return all(draw.law is None for draws in self.draws for draw in draws)

@@ -4,8 +4,10 @@ The walks are proved exact by enumeration (test_exactness.py, test_whole_step.py
 that is theirs has the LLM's law.  Here the kernels' reference is put in the numpy path's place.
 """
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import torch
@@ -74,16 +76,20 @@ class Bench:
         """Return what is said to each kind of request, so many of them at a time."""
         requests = [self._request(kind, number) for number, kind in enumerate(kinds)]
         for start in range(0, len(requests), batch):
-            scheduler = self._scheduler()
-            for request in requests[start : start + batch]:
-                scheduler.add(request)
+            scheduler = self._begun(requests[start : start + batch])
             while scheduler.busy:
                 scheduler.step()
         assert self._speculator.cache.used == 0
         return [request.tokens[len(request.prompt) :] for request in requests]
 
-    def _scheduler(self) -> Scheduler:
-        return Scheduler(
+    def take_steps(self, kinds: list[str], count: int) -> None:
+        """Leave a batch after some steps, in the middle of its answers."""
+        scheduler = self._begun([self._request(kind, number) for number, kind in enumerate(kinds)])
+        for _ in range(count):
+            scheduler.step()
+
+    def _begun(self, requests: list[Request]) -> Scheduler:
+        scheduler = Scheduler(
             self._speculator,
             max_batch=64,
             prefill_rows=20,  # long prompts are read beside others' trees
@@ -91,6 +97,9 @@ class Bench:
             tree_rows=self._config.most_nodes,
             drawn=self._config.drafts_decide,
         )
+        for request in requests:
+            scheduler.add(request)
+        return scheduler
 
     def _request(self, kind: str, number: int) -> Request:
         settings = {"max_new_tokens": ANSWER, "ignore_eos": kind != "not yet over", "seed": number}
@@ -224,6 +233,23 @@ def test_an_ssm_may_have_more_padding_than_its_llm(at_once) -> None:
     want = grown()
     at_once()
     assert grown() == want
+
+
+def test_no_law_outlives_its_step(build, at_once, monkeypatch) -> None:
+    """A request that then sat out would keep those of a whole batch: a level's are one tensor."""
+    at_once()
+    bench, laws = build("all", "auto"), []
+
+    def warped(rows: torch.Tensor, warp: Warp) -> torch.Tensor:
+        made = warp_rows(rows, warp)
+        laws.append(ref(made))
+        return made
+
+    monkeypatch.setattr("specinfer.draft.level.warp_rows", warped)
+    bench.take_steps(["warm"] * 3, 3)
+    gc.collect()
+    assert len(laws) > 10
+    assert not any(law() is not None for law in laws)
 
 
 SLIPS: dict[str, tuple[str, str, object]] = {

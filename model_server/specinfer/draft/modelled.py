@@ -40,8 +40,14 @@ class Modelled(ABC, Generic[Own]):
         ]
 
     def compare(self, request: Request, others: int) -> None:
-        """Hear how many of the tokens emitted last the other drafters had found."""
+        """Hear how many of the tokens emitted last the other drafters had found.
+
+        What was drawn has then been verified.
+        """
         self._found[request] = others
+        draft = self._drafts.get(request)
+        if draft is not None and not request.params.greedy:
+            draft.tree.forget_laws()
 
     def forget(self, request: Request) -> None:
         self._found.pop(request, None)
