@@ -23,7 +23,7 @@ LAYERS = [
     ["config", "choices", "token_tree", "text", "sampling", "cost_model"],
     ["transfer", "stopwatch", "tally"],
     ["request"],
-    ["warp", "adjust"],
+    ["warp", "adjust", "logprobs"],
     ["together"],
     ["kv_cache"],
     ["tree_attention"],

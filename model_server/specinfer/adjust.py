@@ -7,10 +7,13 @@ is verified is what plain decoding would have sampled from.  SSM rows go through
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from specinfer.request import Request
+from specinfer.sampling import SamplingParams
+from specinfer.transfer import send, send_arrays
 
 
 class Constrained:
@@ -60,13 +63,15 @@ def _masked(row: Tensor, request: Request, path: Sequence[int]) -> Tensor:
     mask = request.constraint.mask(path)
     if mask is None or not mask.any():
         return row
-    allowed = torch.from_numpy(mask[: len(row)]).to(row.device)
+    allowed = send_arrays({"mask": mask[: len(row)]}, row.device)["mask"]
     wanted = row.masked_fill(~allowed, -torch.inf)
     if request.params.ignore_eos and request.eos:
-        wanted[sorted(request.eos)] = -torch.inf
-    if wanted.amax() > -torch.inf:
+        wanted.index_fill_(0, send(sorted(request.eos), row.device), -torch.inf)
+    possible = wanted.amax() > -torch.inf
+    if row.device.type == "cpu" and possible:
         return wanted
-    return torch.zeros_like(row).masked_fill(~allowed, -torch.inf)
+    anything = torch.zeros_like(row).masked_fill_(~allowed, -torch.inf)
+    return torch.where(possible, wanted, anything)  # a GPU makes both, and nobody waits for it
 
 
 def _weighed(rows: Tensor, request: Request, paths: Sequence[Sequence[int]]) -> Tensor:
@@ -75,34 +80,56 @@ def _weighed(rows: Tensor, request: Request, paths: Sequence[Sequence[int]]) -> 
     if params.penalised:
         rows = _penalised(rows, request, paths)
     if params.logit_bias:
-        tokens, biases = zip(*params.logit_bias.items(), strict=True)
-        rows = rows.index_add(
-            1,
-            torch.tensor(tokens, device=rows.device),
-            torch.tensor(biases, dtype=rows.dtype, device=rows.device).expand(len(rows), -1),
-        )
+        biases = {
+            "tokens": np.array(list(params.logit_bias)),
+            "added": np.array(list(params.logit_bias.values()), dtype=np.float64),
+        }
+        sent = send_arrays(biases, rows.device)
+        rows = rows.index_add(1, sent["tokens"], sent["added"].to(rows.dtype).expand(len(rows), -1))
     early = [
         n for n, path in enumerate(paths) if request.emitted + len(path) < params.min_new_tokens
     ]
-    if early:
-        rows = rows.clone()
-        banned = sorted(request.eos | set(params.stop_token_ids))
-        rows[torch.tensor(early)[:, None], torch.tensor(banned, dtype=torch.int64)] = -torch.inf
+    banned = request.eos | set(params.stop_token_ids)
+    if early and banned:
+        rows = rows.clone(memory_format=torch.contiguous_format)
+        places = [n * rows.shape[1] + token for n in early for token in banned]
+        rows.view(-1).index_fill_(0, send(places, rows.device), -torch.inf)
     return rows
 
 
 def _penalised(rows: Tensor, request: Request, paths: Sequence[Sequence[int]]) -> Tensor:
-    """Apply the three penalties; only tokens that occurred are touched."""
+    """Apply the three penalties; only tokens that occurred are touched.
+
+    First those of the text so far in all rows at once, then each row's of its own path, anew from
+    its logits: what an entry becomes is told by its own counts alone.
+    """
     params, answer = request.params, Counter(request.tokens[len(request.prompt) :])
-    rows = rows.clone()
-    for row, path in zip(rows, paths, strict=True):
-        counts = answer + Counter(path)
-        seen = torch.tensor(sorted({*request.tokens, *path}), device=rows.device)
-        logits = row[seen]
-        factor = params.repetition_penalty
-        row[seen] = torch.where(logits > 0, logits / factor, logits * factor)
-        if counts:
-            tokens = torch.tensor(list(counts), device=rows.device)
-            often = torch.tensor(list(counts.values()), dtype=rows.dtype, device=rows.device)
-            row[tokens] -= params.frequency_penalty * often + params.presence_penalty
-    return rows
+    common, vocab = sorted(set(request.tokens)), rows.shape[1]
+    own = {
+        n * vocab + token: answer[token] + count
+        for n, path in enumerate(paths)
+        for token, count in Counter(path).items()
+    }
+    columns = {
+        "common": np.array(common),
+        "often": np.array([answer[token] for token in common], dtype=np.float64),
+        "places": np.array([*own], dtype=np.int64),
+        "own": np.array([*own.values()], dtype=np.float64),
+    }
+    sent = send_arrays(columns, rows.device)
+    rows = rows.contiguous()
+    found = rows.clone()
+    seen = rows.index_select(1, sent["common"])
+    found.index_copy_(1, sent["common"], _discouraged(seen, sent["often"], params))
+    if own:
+        seen = rows.view(-1).index_select(0, sent["places"])
+        found.view(-1).index_copy_(0, sent["places"], _discouraged(seen, sent["own"], params))
+    return found
+
+
+def _discouraged(logits: Tensor, often: Tensor, params: SamplingParams) -> Tensor:
+    """Return the logits of tokens that the answer has so often; often [K], logits [..., K]."""
+    factor, often = params.repetition_penalty, often.to(logits.dtype)
+    logits = torch.where(logits > 0, logits / factor, logits * factor)
+    amounts = params.frequency_penalty * often + params.presence_penalty
+    return torch.where(often > 0, logits - amounts, logits)

@@ -5,19 +5,20 @@ the accepted paths in the cache.  Prompts that are still being read ride in the 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from specinfer.config import Verifier
 from specinfer.draft.pool import Pool
 from specinfer.kv_cache import CachedSequence, Commit, KVCache
 from specinfer.llm import CausalLM
+from specinfer.logprobs import Question, logprobs
 from specinfer.request import Request, TokenLogprob
 from specinfer.tally import Spent
 from specinfer.token_tree import ROOT, TokenTree
+from specinfer.transfer import send
 from specinfer.tree_attention import ForwardPlan, Segment, chain, chain_and_tree, plan
 from specinfer.verify import Case, Verdict, verify_step
 from specinfer_kernels import samples_together
@@ -111,37 +112,32 @@ class Speculator:
         """Decide for each job by its rows of the LLM's logits, [R, V] in all."""
         cases = [Case(job.request, job.tree) for job in jobs if job.tree is not None]
         verdicts = iter(verify_step(cases, rows, self._verifier, together=self._together))
-        outcomes: list[Outcome] = []
-        start = 0
-        for job in jobs:
-            if job.tree is None:
-                outcomes.append(Outcome((), []))
-                continue
-            outcomes.append(_outcome(job, job.tree, rows, start, next(verdicts)))
-            start += len(job.tree)
+        outcomes = [
+            Outcome((), []) if job.tree is None else _outcome(job.tree, next(verdicts))
+            for job in jobs
+        ]
+        asked = list(_asked(jobs, outcomes))
+        told = logprobs(rows, [question for _, question in asked])
+        for (place, _), answer in zip(asked, told, strict=True):
+            outcomes[place] = outcomes[place]._replace(logprobs=answer)
         return outcomes
 
 
-def _outcome(job: Job, tree: TokenTree, rows: Tensor, start: int, verdict: Verdict) -> Outcome:
+def _outcome(tree: TokenTree, verdict: Verdict) -> Outcome:
     accepted, following = verdict
-    tokens = [*(tree.tokens[node] for node in accepted), following]
-    if job.request.params.logprobs is None:
-        return Outcome(accepted, tokens)
-    path = [start + node for node in (ROOT, *accepted)]
-    return Outcome(accepted, tokens, _logprobs(rows[path], tokens, job.request))
+    return Outcome(accepted, [*(tree.tokens[node] for node in accepted), following])
 
 
-def _logprobs(rows: Tensor, tokens: list[int], request: Request) -> list[TokenLogprob]:
-    """Return what the LLM's own rows [len(tokens), V] say of the tokens that followed them."""
-    count = request.params.logprobs or 0
-    laws = rows.log_softmax(1)
-    best = laws.topk(count, dim=1)
-    own = laws.gather(1, torch.tensor(tokens, device=rows.device)[:, None])[:, 0].tolist()
-    tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return [
-        TokenLogprob(token, logprob, tuple(zip(ids, values, strict=True)))
-        for token, logprob, (ids, values) in zip(tokens, own, tops, strict=True)
-    ]
+def _asked(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Iterator[tuple[int, Question]]:
+    """Yield what the requests that want log-probabilities ask, and the places of their jobs."""
+    start = 0
+    for place, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
+        if job.tree is None:
+            continue
+        if (count := job.request.params.logprobs) is not None:
+            rows = [start + node for node in (ROOT, *outcome.accepted)]
+            yield place, Question(rows, outcome.tokens, count)
+        start += len(job.tree)
 
 
 def _keep_states(jobs: Sequence[Job], outcomes: Sequence[Outcome], states: Tensor) -> None:
@@ -156,7 +152,7 @@ def _keep_states(jobs: Sequence[Job], outcomes: Sequence[Outcome], states: Tenso
             start += len(job.tree)
             emitting.append(job.request)
     if len(rows) < len(states):  # by a tensor: a list as an index took 0.2 ms
-        states = states.index_select(0, torch.tensor(rows, device=states.device))
+        states = states.index_select(0, send(rows, states.device))
     for request, state in zip(emitting, states.unbind(), strict=True):
         request.state = state
 

@@ -47,6 +47,7 @@ class Expansion(Modelled[CachedDraft]):
         self.cache = cache
         self.ssm = ssm
         self._prefill_rows = prefill_rows
+        self._timed: list[tuple[Stopwatch, int, int]] = []  # passes, their requests and rows
 
     def forget(self, request: Request) -> None:
         draft = self._drafts.get(request)
@@ -125,6 +126,7 @@ class Expansion(Modelled[CachedDraft]):
         while live := [draft for draft in drafts if draft.frontier]:
             rows = rows or self._run_trees(live)
             self._growth.grow(live, [rows[draft] for draft in live])
+            self._tell_costs()
             rows = {}
 
     def _catch_up(self, drafts: list[CachedDraft]) -> dict[CachedDraft, Tensor]:
@@ -173,11 +175,17 @@ class Expansion(Modelled[CachedDraft]):
         return dict(zip(drafts, torch.split(rows, sizes), strict=True))
 
     def _forward(self, segments: list[Segment]) -> Tensor:
-        """Run the SSM, and tell the planner what its trees' passes cost."""
+        """Run the SSM, and time it where trees are."""
         watch = Stopwatch(self.ssm.device)
         rows = self.ssm.forward(plan(self.cache, segments))
         watch.stop()
-        costs, longest = self.planner.ssm, max(map(len, segments))
-        if costs is not None and longest <= LONGEST_TIMED:
-            costs.observe(len(segments), sum(map(len, segments)), watch.milliseconds())
+        if max(map(len, segments)) <= LONGEST_TIMED:
+            self._timed.append((watch, len(segments), sum(map(len, segments))))
         return rows
+
+    def _tell_costs(self) -> None:
+        """Tell the planner what passes cost, once the host has waited for their rows anyway."""
+        for watch, requests, rows in self._timed:
+            if self.planner.ssm is not None:
+                self.planner.ssm.observe(requests, rows, watch.milliseconds())
+        self._timed.clear()

@@ -16,6 +16,7 @@ from specinfer.request import Request
 from specinfer.ssm import RecurrentSSM
 from specinfer.stopwatch import Stopwatch
 from specinfer.token_tree import TokenTree
+from specinfer.transfer import send
 
 
 class Recurrence(Modelled[Draft]):
@@ -57,7 +58,7 @@ class Recurrence(Modelled[Draft]):
                 return
             row = {pair: number for number, pair in enumerate(nodes)}
             kept = [row[d, d.tree.parents[node]] for d in live for node in d.frontier]
-            parents = states[kept]
+            parents = states.index_select(0, send(kept, states.device))
 
     def _grow_a_level(
         self, drafts: list[Draft], parents: Tensor, nodes: list[tuple[Draft, int]]

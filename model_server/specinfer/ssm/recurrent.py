@@ -17,6 +17,7 @@ from specinfer.lean.llm import step_library
 from specinfer.lean.native import GROUP, Block, NativeRecurrent, Packed
 from specinfer.lean.recurrent import Recurrent, build_recurrent
 from specinfer.llm import CausalLM
+from specinfer.transfer import send
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class RecurrentSSM:
         A tree's root has a parent as well: the row that the LLM's head multiplied when it chose
         the root's token.
         """
-        own, logits = self.model(states, torch.tensor(tokens, device=self.device))
+        own, logits = self.model(states, send(tokens, self.device))
         return own, logits.float()
 
 
