@@ -12,11 +12,11 @@ from specinfer.transfer import bring, send_arrays
 
 
 class Question(NamedTuple):
-    """One request's: the rows that were decided by, what followed each, and how many likelier."""
+    """One request's: the rows decided by, what followed each, and how many of the best to tell."""
 
     rows: Sequence[int]
     tokens: Sequence[int]
-    count: int
+    best: int
 
 
 def logprobs(rows: Tensor, asked: Sequence[Question]) -> Iterator[list[TokenLogprob]]:
@@ -27,13 +27,13 @@ def logprobs(rows: Tensor, asked: Sequence[Question]) -> Iterator[list[TokenLogp
         "rows": np.array([row for question in asked for row in question.rows]),
         "tokens": np.array([token for question in asked for token in question.tokens]),
     }
-    sent, most = send_arrays(places, rows.device), max(question.count for question in asked)
+    sent, most = send_arrays(places, rows.device), max(question.best for question in asked)
     laws = rows.index_select(0, sent["rows"]).log_softmax(1)
     own, best = laws.gather(1, sent["tokens"][:, None]), laws.topk(most)
     (found,) = bring([torch.cat([own.double(), best.values.double(), best.indices.double()], 1)])
     lines = iter(found)
     for question in asked:
-        yield [_told(token, next(lines), question.count, most) for token in question.tokens]
+        yield [_told(token, next(lines), question.best, most) for token in question.tokens]
 
 
 def _told(token: int, line: list[float], count: int, most: int) -> TokenLogprob:

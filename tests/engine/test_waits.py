@@ -1,76 +1,62 @@
-"""How often a step waits for the device: each such call empties a GPU's queue of work."""
+"""How often a step waits for the device: each time, a GPU's queue of work runs empty."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from torch.overrides import TorchFunctionMode
+import torch
 
-from specinfer import speculate
 from specinfer.config import EngineConfig, TreeShape
-from specinfer.draft import growth, level
+from specinfer.cost_model import FlatCost
 from specinfer.engine import Engine
-from specinfer.llm import CausalLM
+from specinfer.grammar.spec import Grammar
 from specinfer.request import Request
 from specinfer.sampling import SamplingParams
 from specinfer.scheduler import Scheduler
-from specinfer.testing.toy import a_request
-from specinfer.verify import together
+from specinfer.testing.card import Card
+from specinfer.testing.toy import a_request, write_tiny_recurrent
 
-# numpy is how a CPU reads its own memory, where a GPU's results come by one tolist.
-READS = ("tolist", "numpy", "item", "__bool__", "__int__", "__float__", "__index__", "cpu", "equal")
-
-
-class Reads(TorchFunctionMode):
-    """Counts what brings a tensor's contents to the host."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-        self.off = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not self.off and getattr(func, "__name__", "") in READS:
-            self.counts[func.__name__] += 1
-        return func(*args, **(kwargs or {}))
+PLAIN = SamplingParams()
+MIXED = [
+    SamplingParams(temperature=0.7),
+    SamplingParams(temperature=1.0, top_k=9, top_p=0.9, min_p=0.01),
+    PLAIN,
+    SamplingParams(temperature=1.0, repetition_penalty=1.3, logit_bias={3: 1.0}),
+    SamplingParams(frequency_penalty=0.5, min_new_tokens=40, stop_token_ids=(5,)),
+]
+KINDS = {"greedy": [PLAIN], "greedy ones": [PLAIN] * 5, "sampled": MIXED[:1], "mixed": MIXED}
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """Count outside of forward passes and kernels, which a CPU looks into and a GPU does not."""
-    mode = Reads()
-
-    def uncounted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def instead(*given: Any, **named: Any) -> Any:
-            mode.off = True
-            try:
-                return function(*given, **named)
-            finally:
-                mode.off = False
-
-        return instead
-
-    for place, name in [
-        (CausalLM, "forward"),
-        *((level, name) for name in ("warp_rows", "draw_tokens")),
-        *((together, name) for name in ("warp_rows", "draw_tokens", "walk_trees")),
-    ]:
-        monkeypatch.setattr(place, name, uncounted(getattr(place, name)))
-    return mode
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
+    monkeypatch.setenv("SPECINFER_KERNELS", "reference")
+    with Card() as card:
+        yield card
 
 
-def scheduled(llm: Path, ssm: Path, depth: int, kinds: list[SamplingParams]) -> Scheduler:
-    """Return a scheduler whose requests have taken their first step."""
+@pytest.fixture(scope="module")
+def ssms(tiny: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("waits") / "recurrent"
+    known = torch.arange(1, 97, 2)
+    return {"layers": tiny["ssm"], "recurrent": write_tiny_recurrent(folder, tiny["llama"], known)}
+
+
+def scheduled(
+    llm: Path, ssm: Path | None, kinds: list[SamplingParams], depth: int = 3
+) -> Scheduler:
+    """Return a scheduler whose requests have taken two steps: a recurrent SSM drafts from then."""
     config = EngineConfig(
         model=llm,
-        ssms=(ssm,) if depth else (),
-        tree=TreeShape((2,) * max(depth, 1)),
+        ssms=(ssm,) if ssm else (),
+        tree=TreeShape((2,) * depth),
         dtype="float32",
-        adaptive=False,
         page_size=4,
+        device="cuda",
+        max_batch=5,
+        cuda_graphs="off",
+        adaptive=False,
     )
     engine = Engine.load(config)
     scheduler = engine._scheduler
@@ -80,51 +66,58 @@ def scheduled(llm: Path, ssm: Path, depth: int, kinds: list[SamplingParams]) -> 
         request.params = replace(params, max_new_tokens=50, ignore_eos=True)
         scheduler.add(request)
     scheduler.step()
+    scheduler.step()
     return scheduler
 
 
-@pytest.mark.parametrize("count", [1, 5])
-@pytest.mark.parametrize("depth", [0, 1, 3])
-def test_a_greedy_step_reads_the_device_once_and_once_a_level(
-    tiny: dict[str, Path], reads: Reads, count: int, depth: int
+def waits(card: Card, scheduler: Scheduler) -> Counter[str]:
+    """Return how a step's host waits."""
+    card.count()
+    scheduler.step()
+    return card.count()
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize("ssm", ["layers", "recurrent"])
+def test_a_step_waits_for_its_verdicts_and_for_each_level_drafted(
+    tiny: dict[str, Path], ssms: dict[str, Path], card: Card, ssm: str, kinds: str
 ) -> None:
-    scheduler = scheduled(tiny["llama"], tiny["ssm"], depth, [SamplingParams()] * count)
-    with reads:
-        scheduler.step()
-    # The rows, and each level's tokens and shares: on a GPU these two are one transfer.
-    assert reads.counts == Counter(numpy=1 + depth, tolist=depth)
+    """Whatever the batch; it was once for every token sent, and every penalty."""
+    for depth in (1, 3):
+        scheduler = scheduled(tiny["llama"], ssms[ssm], KINDS[kinds], depth)
+        assert waits(card, scheduler) == Counter(read=1 + depth)
 
 
-MIXED = [
-    SamplingParams(temperature=0.7),
-    SamplingParams(temperature=1.0, top_k=9, top_p=0.9, min_p=0.01),
-    SamplingParams(),
-    SamplingParams(temperature=1.0, repetition_penalty=1.3, logit_bias={3: 1.0}),
-    SamplingParams(frequency_penalty=0.5),
-]
+@pytest.mark.parametrize("kinds", KINDS)
+def test_without_an_ssm_a_step_waits_once(tiny: dict[str, Path], card: Card, kinds: str) -> None:
+    assert waits(card, scheduled(tiny["llama"], None, KINDS[kinds])) == Counter(read=1)
 
 
-@pytest.mark.parametrize("kinds", [MIXED[:1], MIXED], ids=["one", "mixed"])
-@pytest.mark.parametrize("depth", [0, 1, 3])
-def test_so_does_a_sampled_one_whatever_the_batch(
-    tiny: dict[str, Path],
-    reads: Reads,
-    monkeypatch: pytest.MonkeyPatch,
-    kinds: list[SamplingParams],
-    depth: int,
-) -> None:
-    for place in (growth, speculate):
-        monkeypatch.setattr(place, "samples_together", lambda device: True)
-    scheduler = scheduled(tiny["llama"], tiny["ssm"], depth, kinds)
-    with reads:
-        scheduler.step()
-    del reads.counts["numpy"]  # how arrays on the host are laid out for sending, too
-    assert reads.counts == Counter(cpu=1 + depth)
+def test_log_probabilities_of_all_requests_come_at_once(tiny: dict[str, Path], card: Card) -> None:
+    asked = [replace(params, logprobs=i) for i, params in enumerate(MIXED)]
+    assert waits(card, scheduled(tiny["llama"], tiny["ssm"], asked)) == Counter(read=1 + 3 + 1)
 
 
-def test_waiting_for_each_request_is_caught(tiny: dict[str, Path], reads: Reads) -> None:
-    """One by one a step reads the device again and again, if not always by the same call."""
-    scheduler = scheduled(tiny["llama"], tiny["ssm"], 3, MIXED)
-    with reads:
-        scheduler.step()
-    assert reads.counts.total() > 20
+def test_a_level_is_timed_without_another_wait(tiny: dict[str, Path], card: Card) -> None:
+    """The host used to wait for a pass, and launched only then what chooses the children."""
+    scheduler = scheduled(tiny["llama"], tiny["ssm"], [PLAIN] * 2)
+    (drafter,) = scheduler._speculator.pool.drafters
+    drafter.planner.ssm = FlatCost(1.0)
+    assert waits(card, scheduler) == Counter(read=1 + 3)
+
+
+def test_a_grammar_is_sent_without_waiting(tiny: dict[str, Path], card: Card) -> None:
+    """Its nodes are looked at one by one, since no mask is made for those beside the path."""
+    params = SamplingParams(grammar=Grammar("regex", "[a-f]{40}"))
+    scheduler = scheduled(tiny["llama"], None, [params])
+    found = waits(card, scheduler)
+    assert found["send"] == 0
+    assert found["read"] >= 1
+
+
+def test_what_typical_p_waits_for_is_counted(tiny: dict[str, Path], card: Card) -> None:
+    """No kernel knows it: the walk is the host's, and looks at the laws as it goes."""
+    scheduler = scheduled(
+        tiny["llama"], tiny["ssm"], [SamplingParams(temperature=1, typical_p=0.9)]
+    )
+    assert waits(card, scheduler).total() > 20
