@@ -1,94 +1,96 @@
 """What the GPU kernels take of each card, compiled without one: a table of every tile.
 
 Run: python benchmarks/kernels_aot.py (TRITON_CACHE_DIR keeps what is compiled, so that a second
-run takes seconds).  It compiles by `specinfer_kernels.warm`, a process for each card and dtype, as
-many at a time as there are cores.  Each cell is registers a thread / KiB of shared memory a block,
-the larger figure of the split and the unsplit kernel, and the number of faults where there are any
-(spills, too much shared memory, no tensor-core instruction); it exits with 1 then.
+run only disassembles).  A pool of processes, one a core, shares the kernels of all cards and
+types.  Each cell is registers a thread / KiB of shared memory a block, the larger figure of the
+split and the unsplit kernel, with ' where a few registers are spilt outside of loops, and ! where
+there are faults (spills in loops, too much shared memory, no tensor-core instruction): it exits
+with 1 then.
 """
 
 import argparse
 import os
-import re
-import subprocess
 import sys
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
-KERNELS = Path(__file__).parents[1] / "kernels"
+import torch
+import triton  # type: ignore[import-untyped]
+
+from specinfer_kernels.aot import SHARED_LIMIT, CompileOnly, Usage
+from specinfer_kernels.tree_attention.launch import TileShape
+from specinfer_kernels.warm import DTYPES, TILES, Case, Heads
+
 HEADS = ("9/3/64", "32/32/80", "32/32/96", "32/8/128", "4/1/256", "8/4/256/4096/50")
-# bfloat16 for every card that is served; the other types for the A10G, the card of ml.g5.
-TARGETS = ("80 bf16", "86 bf16", "89 bf16", "90 bf16", "86 fp16", "86 fp32")
+TARGETS = tuple(f"{card} {dtype}" for dtype in DTYPES for card in SHARED_LIMIT)
 # What --quick compiles of it: every width's code on the A10G (96 is compiled as 80 is), and every
 # tile of the commonest width on the other cards and in float16.
-QUICK = {
-    "86 bf16": ("9/3/64", "32/32/80", "32/8/128", "8/4/256/4096/50"),
-    "86 fp32": ("9/3/64", "32/32/80", "32/8/128", "8/4/256/4096/50"),
-    "90 bf16": ("32/8/128",),
-    "80 bf16": ("32/8/128",),
-    "89 bf16": ("32/8/128",),
-    "86 fp16": ("32/8/128",),
-}
-LINE = re.compile(
-    r"attend_tile +(?P<tile>D=.*?)(?P<split> split)? +registers=(?P<registers>\d+) "
-    r"spills=(?P<spills>\d+) shared=(?P<shared>\d+) tensor-core=\d+(?P<faults>.*)"
-)
-Cells = dict[str, tuple[int, int, str]]  # tile -> registers, shared bytes, faults
+WIDTHS = ("9/3/64", "32/32/80", "32/8/128", "8/4/256/4096/50")
+COMMON = dict.fromkeys(("90 bf16", "80 bf16", "89 bf16", "86 fp16"), ("32/8/128",))
+QUICK = {"86 bf16": WIDTHS, "86 fp32": WIDTHS} | COMMON
+Cell = tuple[str, str, Usage, list[str]]  # target, tile, usage, faults
 
 
-def compiled(target: str, heads: tuple[str, ...]) -> Cells:
-    """Compile a card's kernels in one dtype."""
-    card, dtype = target.split()
-    command = [sys.executable, "-m", "specinfer_kernels.warm", "--capability", card]
-    command += ["--dtype", dtype, *(part for each in heads for part in ("--heads", each))]
-    paths = os.pathsep.join([str(KERNELS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    run = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
-    )
-    if not run.stdout.rstrip().endswith(" faulty"):
-        raise RuntimeError(f"{target}: {run.stderr}")
-    cells: Cells = {}
-    for found in map(LINE.match, run.stdout.splitlines()):
-        if found is not None:
-            registers, shared, faults = cells.get(found["tile"], (0, 0, ""))
-            cells[found["tile"]] = (
-                max(registers, int(found["registers"])),
-                max(shared, int(found["shared"])),
-                faults or found["faults"].strip(),
-            )
-    return cells
+def cases(target: str, heads: Iterable[str]) -> Iterator[tuple[str, Case]]:
+    """Yield a card's launches in one dtype whose code differs."""
+    dtype = DTYPES[target.split()[1]]
+    for head in map(Heads.parse, heads):
+        shapes: dict[TileShape, int] = {}
+        for tile in TILES:
+            shapes.setdefault(Case(head, dtype, 16, tile, True).shape, tile)
+        for tile in shapes.values():
+            for split in (False, True):
+                yield target, Case(head, dtype, 16, tile, split)
 
 
-def table(columns: dict[str, Cells]) -> str:
-    """Return the table of all tiles, one line each."""
-    tiles: dict[str, dict[str, str]] = defaultdict(dict)
-    for target, cells in columns.items():
-        for tile, (registers, shared, faults) in cells.items():
-            tiles[tile][target] = f"{registers}/{shared / 1024:.0f}{'!' if faults else ''}"
-    heading = " ".join(f"{'sm_' + target:>12}" for target in columns)
-    lines = [f"{'tile':50} {heading}"]
+def measured(target: str, case: Case) -> Cell:
+    """Compile one launch, and read off what its attention takes."""
+    capability = int(target.split()[0])
+    device = CompileOnly(capability)
+    device.activate()
+    case.launch()
+    binary = next(binary for binary in device.take() if binary.name == "attend_tile")
+    usage = binary.usage()
+    faults = usage.faults(capability, tensor_cores=case.dtype != torch.float32)
+    return target, str(case).removesuffix(" split"), usage, faults
+
+
+def table(targets: Iterable[str], cells: Iterable[Cell]) -> str:
+    """Return the table of all tiles, one line each, and a line for each fault."""
+    tiles: dict[str, dict[str, tuple[int, int, str]]] = defaultdict(dict)
+    said = []
+    for target, tile, usage, faults in cells:
+        registers, shared, mark = tiles[tile].get(target, (0, 0, ""))
+        mark = "!" if faults else mark or "'" * bool(usage.spills_once)
+        tiles[tile][target] = max(registers, usage.registers), max(shared, usage.shared), mark
+        said += [f"! sm_{target} {tile}: {fault}" for fault in faults]
+    lines = [f"{'tile':50} " + " ".join(f"{'sm_' + target:>9}" for target in targets)]
     for tile, found in tiles.items():
-        lines.append(f"{tile:50} " + " ".join(f"{found.get(t, '-'):>12}" for t in columns))
-    for target, cells in columns.items():
-        lines += [f"! sm_{target} {tile}: {f}" for tile, (_, _, f) in cells.items() if f]
-    return "\n".join(lines)
+        shown = [
+            f"{found[t][0]}/{found[t][1] / 1024:.0f}{found[t][2]}" if t in found else "-"
+            for t in targets
+        ]
+        lines.append(f"{tile:50} " + " ".join(f"{each:>9}" for each in shown))
+    return "\n".join(lines + said)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--heads", action="append", help="heads/kv_heads/width; repeatable")
     parser.add_argument("--target", choices=TARGETS, action="append", help="card and dtype")
-    parser.add_argument("--quick", action="store_true", help="a third of it, all cards and types")
+    parser.add_argument("--quick", action="store_true", help="a sixth of it, all cards and types")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     wish = parser.parse_args()
-    heads = tuple(wish.heads or HEADS)
-    wanted = QUICK if wish.quick else dict.fromkeys(wish.target or TARGETS, heads)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        columns = dict(zip(wanted, pool.map(compiled, wanted, wanted.values()), strict=True))
-    print(f"Triton {version('triton')}, pages of 16 slots: registers a thread / KiB a block")
-    print(table(columns))
-    return int(any(faults for cells in columns.values() for _, _, faults in cells.values()))
+    every = dict.fromkeys(wish.target or TARGETS, wish.heads or HEADS)
+    wanted = QUICK if wish.quick else every
+    tasks = [each for target, heads in wanted.items() for each in cases(target, heads)]
+    with ProcessPoolExecutor(wish.jobs, get_context("spawn")) as pool:
+        cells = list(pool.map(measured, *zip(*tasks, strict=True)))
+    print(f"Triton {triton.__version__}, pages of 16 slots: registers a thread / KiB a block")
+    print(table(wanted, cells))
+    return int(any(cell[-1] for cell in cells))
 
 
 if __name__ == "__main__":

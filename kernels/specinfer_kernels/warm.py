@@ -20,12 +20,12 @@ from specinfer_kernels.aot import CompileOnly
 from specinfer_kernels.commit_kv.triton import BLOCKS, move
 from specinfer_kernels.errors import KernelError
 from specinfer_kernels.testing import Tensors, batch_of, chain
-from specinfer_kernels.tree_attention.launch import tile_shape
+from specinfer_kernels.tree_attention.launch import TileShape, tile_shape
 from specinfer_kernels.tree_attention.triton import TritonPlan
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TILES = (16, 32, 64, 128)  # packed rows of a tree: what tile_shape tells apart
-MULTIPROCESSORS = 80  # of an A10G; any number that makes a long context split
+MULTIPROCESSORS = 1024  # any number that makes a long context of many heads split
 LONG = 4096  # keys
 
 
@@ -98,9 +98,15 @@ class Case:
             window=self.heads.window,
         )
 
+    @property
+    def shape(self) -> TileShape:
+        """Return the tile that it is launched with."""
+        group = self.heads.heads // self.heads.kv_heads
+        return tile_shape(max(1, self.tile // group), group, self.heads.width, self.dtype)
+
     def __str__(self) -> str:
-        heads, group = self.heads, self.heads.heads // self.heads.kv_heads
-        shape = tile_shape(max(1, self.tile // group), group, heads.width, self.dtype)
+        heads, shape = self.heads, self.shape
+        group = heads.heads // heads.kv_heads
         tile = f"M={shape.block_m} N={shape.block_n} warps={shape.warps} stages={shape.stages}"
         window = " window" if heads.window else ""
         softcap = " softcap" if heads.softcap else ""

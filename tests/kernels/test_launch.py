@@ -5,7 +5,13 @@ import torch
 
 from specinfer_kernels import KernelError
 from specinfer_kernels.testing import batch_of, chain
-from specinfer_kernels.tree_attention.launch import MAX_SPLITS, launch_of, split_keys, tile_shape
+from specinfer_kernels.tree_attention.launch import (
+    MAX_SPLITS,
+    launch_of,
+    split_keys,
+    tile_shape,
+    wave,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +29,7 @@ def test_larger_trees_take_several_tiles() -> None:
 
 
 @pytest.mark.parametrize("span", [0, 1, 63, 64, 255, 256, 511, 4096, 32768, 100_001])
-@pytest.mark.parametrize("programs", [1, 8, 300, 5000])
+@pytest.mark.parametrize("programs", [1, 8, 80, 5000])
 def test_splits_cover_every_key_and_none_is_empty(span: int, programs: int) -> None:
     splits = split_keys(span, programs, 80, 64)
     assert splits.keys % 64 == 0
@@ -32,10 +38,23 @@ def test_splits_cover_every_key_and_none_is_empty(span: int, programs: int) -> N
     assert 1 <= splits.count <= MAX_SPLITS
 
 
-def test_a_busy_card_does_not_split_and_an_idle_one_does() -> None:
-    assert split_keys(4096, 8, 80, 64).count == 16
-    assert split_keys(4096, 8 * 80, 80, 64).count == 1
+def test_a_split_makes_one_wave_and_a_busy_card_does_not_split() -> None:
+    assert split_keys(16384, 8, 80, 64).count == 10
+    assert split_keys(16384, 41, 80, 64).count == 1
     assert split_keys(200, 8, 80, 64).count == 1
+
+
+def test_a_context_is_cut_evenly_whatever_the_tree_adds() -> None:
+    batch = batch_of([4096], [chain(1)])
+    launch = launch_of(batch, torch.float16, 64, heads=32, kv_heads=8, width=128, window=None)
+    assert (launch.splits.count, launch.splits.keys) == (8, 512)
+
+
+def test_stacked_memory_wants_two_programs_where_they_fit() -> None:
+    small, large = (tile_shape(rows, 4, 128, torch.bfloat16) for rows in (1, 32))
+    assert wave(small, 80, stacked=False) == wave(large, 80, stacked=False) == 80
+    assert wave(small, 80, stacked=True) == 160
+    assert wave(large, 80, stacked=True) == 80
 
 
 def test_a_window_bounds_the_keys_to_split() -> None:

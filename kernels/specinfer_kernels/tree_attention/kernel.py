@@ -75,10 +75,12 @@ def _take(q, K, V, kv_at, valid, seen, top, total, acc, scale, softcap, D, HAS_C
 
 
 @triton.jit
-def _addresses(pages, logical, valid, kv_heads, kv_head, D, PAGE_SIZE: tl.constexpr):
-    """Return where the keys of these logical slots begin in a pool [S, K, D]."""
-    page = tl.load(pages + logical // PAGE_SIZE, mask=valid, other=0).to(tl.int64)
-    return ((page * PAGE_SIZE + logical % PAGE_SIZE) * kv_heads + kv_head) * D
+def _addresses(pages, logical, valid, stride, head_at, PAGE_SIZE: tl.constexpr):
+    """Return where one head's keys of these logical slots begin in a pool [S, K, D]."""
+    logical = logical.to(tl.uint32)  # division by a power of two is then a shift
+    page = tl.load(pages + logical // PAGE_SIZE, mask=valid, other=0)
+    slot = page * PAGE_SIZE + (logical % PAGE_SIZE).to(tl.int32)
+    return slot.to(tl.int64) * stride + head_at
 
 
 @triton.jit(do_not_specialize=["kv_heads", "table", "words", "split_keys", "splits", "window"])
@@ -154,7 +156,7 @@ def attend_tile(
         seen = valid[None, :]
         if HAS_WINDOW:
             seen = seen & (row_at[:, None] - logical[None, :] < window)
-        at = _addresses(pages, logical, valid, kv_heads, kv_head, D, PAGE_SIZE)
+        at = _addresses(pages, logical, valid, kv_heads * D, kv_head * D, PAGE_SIZE)
         top, total, acc = _take(
             q, K, V, at, valid, seen, top, total, acc, scale, softcap, D, HAS_CAP
         )
@@ -171,7 +173,7 @@ def attend_tile(
         if HAS_WINDOW:
             other_at = tl.load(POSITIONS + first + other, mask=valid, other=0)
             seen = seen & (row_at[:, None] - other_at[None, :] < window)
-        at = _addresses(pages, context + other, valid, kv_heads, kv_head, D, PAGE_SIZE)
+        at = _addresses(pages, context + other, valid, kv_heads * D, kv_head * D, PAGE_SIZE)
         top, total, acc = _take(
             q, K, V, at, valid, seen, top, total, acc, scale, softcap, D, HAS_CAP
         )
@@ -195,17 +197,22 @@ def combine_splits(
     D: tl.constexpr,
     D_BLOCK: tl.constexpr,
     MAX_SPLITS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):
     """One program: one row and head; partial results weigh what their keys weighed."""
     at = tl.program_id(0).to(tl.int64)
-    split = tl.arange(0, MAX_SPLITS)
     width = tl.arange(0, D_BLOCK)
-    lse = tl.load(LSE + at * splits + split, mask=split < splits, other=float("-inf"))
-    top = tl.max(lse, 0)
-    weight = tl.exp2(lse - tl.where(top == float("-inf"), 0.0, top))  # a row of padding: all -inf
-    wanted = (lse > float("-inf"))[:, None] & (width < D)[None, :]
-    part = PARTIAL + (at * splits + split)[:, None] * D + width[None, :]
-    total = tl.sum(weight, 0)
-    out = tl.sum(tl.load(part, mask=wanted, other=0.0) * weight[:, None], 0)
+    split = tl.arange(0, MAX_SPLITS)
+    lses = tl.load(LSE + at * splits + split, mask=split < splits, other=float("-inf"))
+    top = tl.max(lses, 0)
+    top = tl.where(top == float("-inf"), 0.0, top)  # a row of padding: all -inf
+    total = tl.sum(tl.exp2(lses - top), 0)
+    out = tl.zeros([D_BLOCK], tl.float32)
+    for first in range(0, splits, AT_ONCE):
+        some = first + tl.arange(0, AT_ONCE)
+        lse = tl.load(LSE + at * splits + some, mask=some < splits, other=float("-inf"))
+        wanted = (lse > float("-inf"))[:, None] & (width < D)[None, :]
+        part = PARTIAL + (at * splits + some)[:, None] * D + width[None, :]
+        out += tl.sum(tl.load(part, mask=wanted, other=0.0) * tl.exp2(lse - top)[:, None], 0)
     out = out / tl.where(total > 0, total, 1.0)
     tl.store(OUT + at * D + width, _narrow(out, OUT.dtype.element_ty), mask=width < D)

@@ -10,9 +10,21 @@ import torch
 from specinfer_kernels.errors import KernelError
 from specinfer_kernels.tree_attention.batch import TreeBatch
 
-MAX_SPLITS = 32  # the combine kernel holds that many partial rows at once
+MAX_SPLITS = 32  # the combine kernel holds that many weights
+COMBINED_AT_ONCE = 8  # partial rows that it has on the way at a time
 MIN_SPLIT_KEYS = 256  # fewer keys take less time than combining them
-PROGRAMS_PER_MULTIPROCESSOR = 4  # enough waiting loads to keep the memory busy
+# Page numbers come ahead of the keys, which are then two blocks ahead of the products; of 3 or 4
+# stages Triton makes one block, loaded into the very buffer that was just read: nothing overlaps.
+STAGES = 5
+# Keys a block and warps by padded width and packed rows, in half precision: what neither spills on
+# any card (benchmarks/results/kernels_aot.txt) nor is predicted to wait for anything but memory
+# and tensor cores (docs/kernels.md).
+HALF_TILES = {
+    64: {16: (64, 4), 32: (64, 4), 64: (64, 4), 128: (64, 8)},
+    128: {16: (32, 4), 32: (64, 4), 64: (32, 4), 128: (64, 8)},
+    256: {16: (32, 4), 32: (16, 4), 64: (16, 8)},
+}
+ODD_TILES = {16: (32, 4), 32: (32, 4), 64: (32, 4), 128: (32, 8)}  # widths 65..127: masked loads
 FP_FUSION = True  # said outright, since Triton 3.10 changes what happens when it is not
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -69,6 +81,7 @@ def launch_of(
     kv_heads: int,
     width: int,
     window: int | None,
+    stacked: bool = False,
 ) -> Launch:
     """Size a launch by the batch's host-side limits alone."""
     if batch.rows * heads * width >= 1 << 31:
@@ -76,9 +89,10 @@ def launch_of(
     group = heads // kv_heads
     shape = tile_shape(batch.max_rows, group, width, dtype)
     tiles = -(-batch.max_rows * group // shape.block_m)
-    span = batch.max_total if window is None else min(batch.max_total, window)
+    context = batch.max_total - 1  # at most: a request has a row, and keys of rows are not split
+    span = context if window is None else min(context, window)
     programs = tiles * kv_heads * batch.requests
-    splits = split_keys(span, programs, multiprocessors, shape.block_n)
+    splits = split_keys(span, programs, wave(shape, multiprocessors, stacked), shape.block_n)
     return Launch((tiles, kv_heads * splits.count, batch.requests), splits, shape, group, width)
 
 
@@ -95,24 +109,27 @@ def tile_shape(max_rows: int, group: int, width: int, dtype: torch.dtype) -> Til
     """
     if dtype not in (*HALVES, torch.float32):
         raise KernelError(f"the triton backend attends in half precision or float32, not {dtype}")
-    packed = max(16, 1 << (max_rows * group - 1).bit_length())
-    odd = padded(width) != width
     if dtype == torch.float32:  # ieee products run outside the tensor cores: small tiles
         wide = width > 64  # then 4 warps spill
         return TileShape(16, 16 if wide else 32, 8 if wide else 4, 2)
-    if padded(width) > 128:  # a tile of 32 rows spills on one card or another
-        return TileShape(16, 32, 4, 2) if packed <= 16 else TileShape(64, 32, 8, 2)
-    # Found by compiling with Triton 3.6 and 3.9: from 64 rows on, a block of 64 keys needs more
-    # registers than there are, and at widths that are no power of two from 32 rows on; so does a
-    # third stage there, and above width 64 beside 64 keys.
-    block_n = 64 if packed <= (16 if odd else 32) else 32
-    stages = 2 if odd or (width > 64 and block_n == 64) else 3
-    return TileShape(min(packed, 128), block_n, 4 if packed <= 64 else 8, stages)
+    room = max(64, padded(width))
+    tiles = HALF_TILES[room] if room in (64, width) else ODD_TILES
+    packed = max(16, 1 << (max_rows * group - 1).bit_length())
+    block_m = min(packed, max(tiles))
+    return TileShape(block_m, *tiles[block_m], STAGES)
 
 
-def split_keys(span: int, programs: int, multiprocessors: int, block_n: int) -> Splits:
-    """Cut `span` keys so that `programs` tiles a split occupy all multiprocessors."""
-    wanted = -(-PROGRAMS_PER_MULTIPROCESSOR * multiprocessors // programs)
-    count = max(1, min(wanted, span // MIN_SPLIT_KEYS, MAX_SPLITS))
+def wave(shape: TileShape, multiprocessors: int, stacked: bool) -> int:
+    """Return how many programs a card should work on at once.
+
+    One a multiprocessor, with two blocks of keys on the way, draws all that GDDR delivers; stacked
+    memory (HBM) wants two, for which there is room except with 8 warps.
+    """
+    return multiprocessors * (2 if stacked and shape.warps == 4 else 1)
+
+
+def split_keys(span: int, programs: int, wave: int, block_n: int) -> Splits:
+    """Cut `span` keys so that `programs` tiles a split make one wave, or as near as there are."""
+    count = max(1, min(wave // programs, span // MIN_SPLIT_KEYS, MAX_SPLITS))
     blocks = max(1, -(-span // (count * block_n)))
     return Splits(max(1, -(-span // (blocks * block_n))), blocks * block_n)

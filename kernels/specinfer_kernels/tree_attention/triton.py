@@ -8,7 +8,16 @@ from torch import Tensor
 from specinfer_kernels.errors import KernelError
 from specinfer_kernels.tree_attention.batch import TreeBatch
 from specinfer_kernels.tree_attention.kernel import attend_tile, combine_splits
-from specinfer_kernels.tree_attention.launch import FP_FUSION, MAX_SPLITS, Launch, launch_of, padded
+from specinfer_kernels.tree_attention.launch import (
+    COMBINED_AT_ONCE,
+    FP_FUSION,
+    MAX_SPLITS,
+    Launch,
+    launch_of,
+    padded,
+)
+
+STACKED = ((8, 0), (9, 0), (10, 0))  # compute capabilities of cards with HBM
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +27,18 @@ class TritonPlan:
     batch: TreeBatch
     dtype: torch.dtype
     multiprocessors: int
+    stacked: bool = False  # memory: HBM, not GDDR
     scratch: dict[tuple[int, ...], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, batch: TreeBatch, dtype: torch.dtype) -> "TritonPlan":
         if batch.page_size & (batch.page_size - 1):
             raise KernelError(f"page_size is {batch.page_size}; the kernel wants a power of two")
-        count = 1
-        if batch.device.type == "cuda":
-            count = torch.cuda.get_device_properties(batch.device).multi_processor_count
-        return cls(batch, dtype, count)
+        if batch.device.type != "cuda":
+            return cls(batch, dtype, multiprocessors=1)
+        card = torch.cuda.get_device_properties(batch.device)
+        stacked = (card.major, card.minor) in STACKED
+        return cls(batch, dtype, card.multi_processor_count, stacked)
 
     def attend(
         self,
@@ -82,6 +93,8 @@ class TritonPlan:
                 D=width,
                 D_BLOCK=padded(width),
                 MAX_SPLITS=MAX_SPLITS,
+                AT_ONCE=COMBINED_AT_ONCE,
+                num_warps=1,  # a row is 32 vectors: more warps only wait for each other
                 enable_fp_fusion=FP_FUSION,
             )
         return out
@@ -95,6 +108,7 @@ class TritonPlan:
             kv_heads=keys.shape[1],
             width=query.shape[2],
             window=window,
+            stacked=self.stacked,
         )
 
     def _scratch(self, query: Tensor, splits: int) -> tuple[Tensor, Tensor]:
