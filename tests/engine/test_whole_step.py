@@ -139,7 +139,7 @@ def test_every_outcome_is_the_same_where_kernels_sample(
         outcomes.append((choices.numbers, tokens))  # type: ignore[attr-defined]
         return 0
 
-    for place in (NEAR, 1 - NEAR):
+    for place in (NEAR, 1 - NEAR) if shape.depth == 1 else (0.5,):  # a deeper tree has thousands
         exact_law(on_the_host, partial(Recorded, place=place))
     for place in ("speculate", "draft.growth"):
         monkeypatch.setattr(f"specinfer.{place}.samples_together", lambda device: True)
