@@ -13,10 +13,8 @@ from torch import Tensor
 from specinfer.choices import SeededChoices
 from specinfer.request import Request
 from specinfer.sampling import SamplingParams
-from specinfer.warp import COLDEST
+from specinfer.warp import COLDEST, LEAST
 from specinfer_kernels import Warp
-
-LEAST = float(np.finfo(np.float32).tiny)  # so that a float32 of it is above 0
 
 
 def foreseen(request: Request) -> SeededChoices | None:

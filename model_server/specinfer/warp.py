@@ -12,6 +12,7 @@ from torch import Tensor
 from specinfer.sampling import SamplingParams
 
 COLDEST = 1e-30  # a temperature by which no difference of logits overflows
+LEAST = torch.finfo(torch.float32).tiny  # of a mass to be reached: below it float32 may have 0
 HEAD = 1024  # likeliest tokens that nearly always hold top_p: sorting 49k costs ten times as much
 
 
@@ -104,7 +105,7 @@ def _keep_until(laws: Tensor, ordered: Tensor, order: Tensor, p: float) -> Tenso
     """Keep tokens in the given order until what stands before one has reached p."""
     before = ordered.cumsum(1) - ordered
     return _normalised(
-        laws, torch.zeros_like(laws, dtype=torch.bool).scatter_(1, order, before < p)
+        laws, torch.zeros_like(laws, dtype=torch.bool).scatter_(1, order, before < max(p, LEAST))
     )
 
 

@@ -54,3 +54,10 @@ def test_every_row_is_a_law() -> None:
         laws = warp(rows, params)
         torch.testing.assert_close(laws.sum(1), torch.ones(6))
         assert bool((laws >= 0).all())
+
+
+@pytest.mark.parametrize("name", ["top_p", "typical_p"])
+def test_a_mass_too_small_for_float32_keeps_a_token_all_the_same(name: str) -> None:
+    """It kept none, and a law of 0 / 0 ended the engine."""
+    (law,) = warp(ROWS[:1], SamplingParams(temperature=1, **{name: 1e-50}))  # type: ignore[arg-type]
+    assert law.max() == law.sum() == 1
