@@ -1,4 +1,4 @@
-"""Runs interpreted_cases.py in a process of its own.
+"""Runs interpreted_cases.py, and test_sampling.py again, each in a process of its own.
 
 Triton reads TRITON_INTERPRET when it is first imported, which another test may have done here.
 """
@@ -11,15 +11,25 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton")
-CASES = Path(__file__).with_name("interpreted_cases.py")
+HERE = Path(__file__).parent
 
 
-def test_kernels_agree_with_the_definition_when_interpreted() -> None:
+def interpret(cases: str, *options: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", CASES],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / cases, *options],
         env=os.environ | {"TRITON_INTERPRET": "1"},
-        cwd=CASES.parents[2],
+        cwd=HERE.parents[1],
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("cases", ["interpreted_cases.py", "test_sampling.py"])
+def test_kernels_agree_with_the_definition_when_interpreted(cases: str) -> None:
+    interpret(cases)
+
+
+@pytest.mark.slow
+def test_hundreds_of_trees_are_walked_as_the_engine_walks_them() -> None:
+    interpret("test_sampling.py", "-m", "slow")

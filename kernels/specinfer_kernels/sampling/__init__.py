@@ -3,12 +3,13 @@
 Every function takes its random numbers as an argument, and nothing waits for a GPU.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from specinfer_kernels.backend import choose_backend
 from specinfer_kernels.errors import KernelError
-from specinfer_kernels.sampling import reference
 from specinfer_kernels.sampling.arguments import Draws, Rule, Warp, require, require_rows
 
 __all__ = ["Draws", "Rule", "Warp", "draw_tokens", "walk_trees", "warp_rows"]
@@ -21,8 +22,7 @@ def warp_rows(logits: Tensor, warp: Warp, *, backend: str | None = None) -> Tens
     """
     require_rows("logits", logits)
     warp.check(logits)
-    choose_backend(logits.device, backend)
-    return reference.warp_rows(logits, warp)
+    return _implementation(logits, backend).warp_rows(logits, warp)
 
 
 def draw_tokens(
@@ -37,8 +37,7 @@ def draw_tokens(
     require_rows("laws", laws)
     wanted = len(laws), uniforms.shape[-1]
     require("uniforms", uniforms, wanted, torch.float64, laws.device)
-    choose_backend(laws.device, backend)
-    return reference.draw_tokens(laws, uniforms, replacement)
+    return _implementation(laws, backend).draw_tokens(laws, uniforms, replacement)
 
 
 def walk_trees(
@@ -57,5 +56,24 @@ def walk_trees(
     require("uniforms", uniforms, wanted, torch.float64, laws.device)
     if rule not in ("multi_step", "traversal"):
         raise KernelError(f"rule is {rule!r}; it must be 'multi_step' or 'traversal'")
-    choose_backend(laws.device, backend)
-    return reference.walk_trees(laws, draws, uniforms, rule)
+    return _implementation(laws, backend).walk_trees(laws, draws, uniforms, rule)
+
+
+class _Implementation(Protocol):
+    """A module that does it, for arguments already checked."""
+
+    def warp_rows(self, logits: Tensor, warp: Warp) -> Tensor: ...
+
+    def draw_tokens(self, laws: Tensor, uniforms: Tensor, replacement: bool) -> Tensor: ...
+
+    def walk_trees(self, laws: Tensor, draws: Draws, uniforms: Tensor, rule: Rule) -> Tensor: ...
+
+
+def _implementation(rows: Tensor, backend: str | None) -> _Implementation:
+    if choose_backend(rows.device, backend) == "triton":
+        from specinfer_kernels.sampling import triton
+
+        return triton
+    from specinfer_kernels.sampling import reference
+
+    return reference

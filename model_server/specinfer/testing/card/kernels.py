@@ -22,7 +22,9 @@ DEFINITIONS = {
     "specinfer_kernels.tree_attention.reference": ("define",),
     "specinfer_kernels.sampling.reference": ("warp_rows", "draw_tokens", "walk_trees"),
 }
-LAUNCHERS = ("specinfer_kernels.tree_attention.triton", "specinfer_kernels.commit_kv.triton")
+LAUNCHERS = tuple(
+    f"specinfer_kernels.{part}.triton" for part in ("tree_attention", "commit_kv", "sampling")
+)
 
 
 def shown_to(card: "Card") -> Iterator[tuple[ModuleType, str, Any]]:
