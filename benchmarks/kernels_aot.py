@@ -21,7 +21,7 @@ import triton  # type: ignore[import-untyped]
 
 from specinfer_kernels.aot import SHARED_LIMIT, CompileOnly, Usage
 from specinfer_kernels.tree_attention.launch import TileShape
-from specinfer_kernels.warm import DTYPES, TILES, Case, Heads
+from specinfer_kernels.warm import DTYPES, TILES, VOCABULARIES, Case, Heads, sampling
 
 HEADS = ("9/3/64", "32/32/80", "32/32/96", "32/8/128", "4/1/256", "8/4/256/4096/50")
 TARGETS = tuple(f"{card} {dtype}" for dtype in DTYPES for card in SHARED_LIMIT)
@@ -57,6 +57,20 @@ def measured(target: str, case: Case) -> Cell:
     return target, str(case).removesuffix(" split"), usage, faults
 
 
+def sampled(capability: int) -> list[Cell]:
+    """Compile what samples, for vocabularies of both kinds."""
+    device = CompileOnly(capability)
+    device.activate()
+    cells: list[Cell] = []
+    for label, launch in (each for vocab in VOCABULARIES for each in sampling(vocab)):
+        launch()
+        for binary in device.take():
+            usage = binary.usage()
+            faults = usage.faults(capability, tensor_cores=False)
+            cells.append((f"{capability} fp32", f"{binary.name} {label}", usage, faults))
+    return cells
+
+
 def table(targets: Iterable[str], cells: Iterable[Cell]) -> str:
     """Return the table of all tiles, one line each, and a line for each fault."""
     tiles: dict[str, dict[str, tuple[int, int, str]]] = defaultdict(dict)
@@ -88,9 +102,11 @@ def main() -> int:
     tasks = [each for target, heads in wanted.items() for each in cases(target, heads)]
     with ProcessPoolExecutor(wish.jobs, get_context("spawn")) as pool:
         cells = list(pool.map(measured, *zip(*tasks, strict=True)))
+        samplers = [cell for card in pool.map(sampled, SHARED_LIMIT) for cell in card]
     print(f"Triton {triton.__version__}, pages of 16 slots: registers a thread / KiB a block")
     print(table(wanted, cells))
-    return int(any(cell[-1] for cell in cells))
+    print(table([f"{capability} fp32" for capability in SHARED_LIMIT], samplers))
+    return int(any(cell[-1] for cell in cells + samplers))
 
 
 if __name__ == "__main__":

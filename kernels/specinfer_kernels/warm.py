@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain as chain_of
 from pathlib import Path
 
 import torch
@@ -19,6 +20,9 @@ from triton import knobs
 from specinfer_kernels.aot import CompileOnly
 from specinfer_kernels.commit_kv.triton import BLOCKS, move
 from specinfer_kernels.errors import KernelError
+from specinfer_kernels.sampling.arguments import RULES, Warp
+from specinfer_kernels.sampling.testing import Drawn, draws_of
+from specinfer_kernels.sampling.triton import draw_tokens, walk_trees, warp_rows
 from specinfer_kernels.testing import Tensors, batch_of, chain
 from specinfer_kernels.tree_attention.launch import TileShape, tile_shape
 from specinfer_kernels.tree_attention.triton import TritonPlan
@@ -27,6 +31,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 TILES = (16, 32, 64, 128)  # packed rows of a tree: what tile_shape tells apart
 MULTIPROCESSORS = 1024  # any number that makes a long context of many heads split
 LONG = 4096  # keys
+VOCABULARIES = (32000, 50257)  # whether 16 divides them is all that code depends on
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = _cached()
     dtype = DTYPES[wish.dtype]
     faulty = 0
-    for label, launch in _launches(wish.heads or SERVED, dtype, wish.page_size, wish.tile or TILES):
+    attention = _launches(wish.heads or SERVED, dtype, wish.page_size, wish.tile or TILES)
+    for label, launch in chain_of(attention, *map(sampling, wish.vocab or VOCABULARIES)):
         launch()
         for binary in device.take():
             usage = binary.usage()
@@ -153,6 +159,22 @@ def _launches(
             )
 
 
+def sampling(vocab: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what samples from a vocabulary of such a size, and how it is called."""
+    rows = torch.zeros(1, vocab)
+    whole = torch.zeros(1, dtype=torch.int32)
+    warp = Warp(torch.ones(1), whole, torch.ones(1), torch.zeros(1))
+    uniforms = torch.zeros(1, 3, dtype=torch.float64)
+    size = "V % 16 = 0" if vocab % 16 == 0 else "V % 16 > 0"
+    yield f"{size}", partial(warp_rows, rows, warp)
+    for replacement in (True, False):
+        label = f"{size} {'with' if replacement else 'without'} replacement"
+        yield label, partial(draw_tokens, rows, uniforms, replacement)
+    for rule in RULES:
+        draws = draws_of([[Drawn(0, 1, 0, 0)]], [0], [rows[0]], rule)
+        yield size, partial(walk_trees, rows, draws, uniforms, rule)
+
+
 def _cached() -> set[Path]:
     return set(Path(knobs.cache.dir).glob("*/*.cubin"))
 
@@ -168,6 +190,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         help="heads/kv_heads/width[/window[/softcap]]; repeatable",
     )
+    parser.add_argument("--vocab", type=int, action="append", help="tokens; repeatable")
     parser.add_argument("--tile", type=int, choices=TILES, action="append", help="packed rows")
     return parser
 

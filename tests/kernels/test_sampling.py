@@ -20,6 +20,7 @@ from specinfer.verify import verify_multi_step, verify_traversal
 from specinfer.warp import warp
 from specinfer_kernels import Draws, KernelError, Rule, Warp, draw_tokens, walk_trees, warp_rows
 from specinfer_kernels.sampling import reference
+from specinfer_kernels.sampling.arguments import RULES
 from specinfer_kernels.sampling.testing import Drawn, draws_of
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -34,9 +35,8 @@ else:
     warp_batch, draw_batch, walk_batch = warp_rows, draw_tokens, walk_trees
 
 VERIFIERS = {"multi_step": verify_multi_step, "traversal": verify_traversal}
-RULES: tuple[Rule, ...] = ("multi_step", "traversal")
 VOCAB = 37
-TREES = 45 if INTERPRETED else 180  # of each rule
+TREES = 27 if INTERPRETED else 180  # of each rule
 ROWS = 40  # laws of each, for no tree has more nodes
 LAST = 1 - 2**-53  # the largest uniform number there is
 
@@ -116,7 +116,7 @@ def test_of_equals_the_lower_ids_stay() -> None:
 def test_no_row_disturbs_another() -> None:
     rows = rows_of("random", len(SETTINGS))
     laws = warp_batch(rows, warp_of(SETTINGS))
-    for place, params in enumerate(SETTINGS):
+    for place, params in list(enumerate(SETTINGS))[::4]:
         alone = warp_batch(rows[place : place + 1], warp_of([params]))
         assert torch.equal(alone[0], laws[place])
 
@@ -131,7 +131,7 @@ def laws_of(count: int, generator: torch.Generator) -> Tensor:
 
 def test_drawn_tokens_are_those_of_the_engine(generator: torch.Generator) -> None:
     laws = laws_of(6, generator)
-    uniforms = torch.rand(6, 40, generator=generator, dtype=torch.float64)
+    uniforms = torch.rand(6, 15, generator=generator, dtype=torch.float64)
     uniforms[:, 0], uniforms[:, 1] = 0, LAST
     tokens = draw_batch(laws, uniforms, replacement=True)
     assert tokens.dtype == torch.int64

@@ -24,10 +24,11 @@ def warm(cache: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_kernels_fit_an_a10g_and_stay_in_the_cache(tmp_path: Path) -> None:
-    options = ("--capability", "86", "--heads", "9/3/64", "--tile", "16")
+    options = ("--capability", "86", "--heads", "9/3/64", "--tile", "16", "--vocab", "32000")
     first = warm(tmp_path, *options)
     assert first.returncode == 0, first.stdout + first.stderr
-    assert "7 kernels new" in first.stdout  # two of attend_tile, one to combine, four to commit
+    # Two of attend_tile, one to combine, four to commit, one to warp, two to draw, two to walk.
+    assert "12 kernels new" in first.stdout
     assert "0 kernels new" in warm(tmp_path, *options).stdout
 
 
@@ -63,7 +64,12 @@ def test_kernels_compile_for_every_card_and_type(tmp_path: Path) -> None:
     command = [sys.executable, str(TABLE), "--quick"]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr  # a fault's own line says which
-    heading, *lines = run.stdout.splitlines()[1:]
+    lines = run.stdout.splitlines()[1:]
+    samplers = next(place for place, line in enumerate(lines) if place and "sm_" in line)
+    assert lines[samplers].split()[1::2] == ["sm_80", "sm_86", "sm_89", "sm_90"]
+    names = {line.split()[0] for line in lines[samplers + 1 :]}
+    assert names == {"warp_row", "draw_row", "multi_step", "traversal"}
+    heading, *lines = lines[:samplers]
     assert heading.split()[1::2] == ["sm_86", "sm_86", "sm_90", "sm_80", "sm_89", "sm_86"]
     rows = [line.split() for line in lines]
     assert {row[0] for row in rows} == {"D=64", "D=80", "D=128", "D=256"}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specinfer_kernels.backend import choose_backend
 from specinfer_kernels.errors import KernelError
-from specinfer_kernels.sampling.arguments import Draws, Rule, Warp, require, require_rows
+from specinfer_kernels.sampling.arguments import RULES, Draws, Rule, Warp, require, require_rows
 
 __all__ = ["Draws", "Rule", "Warp", "draw_tokens", "walk_trees", "warp_rows"]
 
@@ -54,8 +54,8 @@ def walk_trees(
     draws.check(laws)
     wanted = draws.trees, uniforms.shape[-1]
     require("uniforms", uniforms, wanted, torch.float64, laws.device)
-    if rule not in ("multi_step", "traversal"):
-        raise KernelError(f"rule is {rule!r}; it must be 'multi_step' or 'traversal'")
+    if rule not in RULES:
+        raise KernelError(f"rule is {rule!r}; choose from {', '.join(RULES)}")
     return _implementation(laws, backend).walk_trees(laws, draws, uniforms, rule)
 
 

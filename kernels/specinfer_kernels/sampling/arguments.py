@@ -10,6 +10,7 @@ from torch import Tensor
 from specinfer_kernels.errors import KernelError
 
 Rule = Literal["multi_step", "traversal"]
+RULES: tuple[Rule, ...] = ("multi_step", "traversal")
 COLDEST = 1e-30  # a temperature by which no difference of logits overflows; lower ones count as it
 
 

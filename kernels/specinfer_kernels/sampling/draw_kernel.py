@@ -43,7 +43,7 @@ def place_within(x, share):
     return first_place(x > 0, rising > tl.max(rising, 0) * share)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["UNIFORMS", "TOKENS"])
 def draw_row(
     LAWS,  # [N, V]
     UNIFORMS,  # [N, K]

@@ -14,6 +14,12 @@ import triton.language as tl
 
 from specinfer_kernels.sampling.draw_kernel import chosen_block, place_within
 
+# Parts of one buffer lie as they may: one compiled kernel serves them all.
+ANYWHERE = (
+    *("STARTS", "ROOTS", "CHILDREN", "TOKENS", "PROPOSAL", "ADDRESSES", "WITHOUT"),
+    *("BELOW", "FOLLOWING", "ABOVE", "UNIFORMS", "RESTS", "SCALES", "STATES"),
+)
+
 
 @triton.jit
 def _law(draw, drawn):
@@ -145,7 +151,7 @@ def _start(tree, LAWS, ROOTS, STARTS, V):
     return LAWS + tl.load(ROOTS + tree).to(tl.int64) * V, start
 
 
-@triton.jit(do_not_specialize=["wide", "numbers"])
+@triton.jit(do_not_specialize=["wide", "numbers"], do_not_specialize_on_alignment=ANYWHERE)
 def multi_step(
     OUT,  # [B, 3]
     LAWS,  # [N, V]
@@ -195,7 +201,7 @@ def multi_step(
     _end(OUT + 3 * tree, node, row, first, uniforms, used, V, drawn, BLOCKS, BLOCK)
 
 
-@triton.jit(do_not_specialize=["wide", "numbers"])
+@triton.jit(do_not_specialize=["wide", "numbers"], do_not_specialize_on_alignment=ANYWHERE)
 def traversal(
     OUT,  # [B, 3]
     LAWS,  # [N, V]

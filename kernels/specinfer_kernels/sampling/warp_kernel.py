@@ -98,7 +98,7 @@ def _mass(ROW, V, top, cold, floor, room, least, BLOCK: tl.constexpr):
     return tl.sum(total, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["TEMPERATURE", "TOP_K", "TOP_P", "MIN_P"])
 def warp_row(
     LOGITS,  # [N, V]
     LAWS,  # [N, V]; a row is scratch until its law is written
