@@ -92,8 +92,8 @@ def check_peers(rig: Rig, generator: torch.Generator) -> int:
 
 def check_commit(rig: Rig, generator: torch.Generator) -> int:
     """Move overlapping runs of slots and return whether anything arrived wrong."""
-    slots, moved = (64, 9) if rig.dry else (4096, 512)
-    kv = torch.randn(2 if rig.dry else 32, 2, slots, 8, rig.heads[2], device=rig.device).bfloat16()
+    layers, slots, moved = rig.commit
+    kv = torch.randn(layers, 2, slots, 8, rig.heads[2], device=rig.device).bfloat16()
     source = torch.randperm(slots, generator=generator)[:moved].sort().values.to(rig.device)
     target = torch.arange(moved, device=rig.device)
     expected = kv.clone()

@@ -28,6 +28,7 @@ class Rig:
     rows: tuple[int, ...]
     requests: tuple[int, ...]
     checks: tuple[Check, ...]  # contexts, rows, heads, softcap, window
+    commit: tuple[int, int, int]  # layers, slots of a layer, slots that are moved
     flush: int  # bytes that writing over empties the card's cache
     flushes: int  # before a timed call
     copied: int  # bytes of the copy that measures bandwidth
@@ -73,6 +74,7 @@ CARD = Rig(
         ([900], [64], (28, 4, 128), None, 256),
         ([2000, 3], [32, 9], (8, 4, 256), 50.0, 1024),
     ),
+    commit=(32, 4096, 512),
     flush=256 << 20,
     flushes=8,  # half a millisecond on an H200: the host launches the timed call meanwhile
     copied=256 << 20,
@@ -95,6 +97,7 @@ DRY = Rig(
     rows=(1, 5),
     requests=(2,),
     checks=(([9, 0], [5, 1], (4, 2, 64), None, None), ([20], [3], (2, 1, 64), 50.0, 8)),
+    commit=(2, 64, 9),
     flush=1 << 10,
     flushes=1,
     copied=1 << 20,

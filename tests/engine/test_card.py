@@ -1,5 +1,6 @@
 """The pretend card itself: it refuses, counts and replays as CUDA does."""
 
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -215,6 +216,27 @@ def test_other_threads_find_the_card_too_and_later_nobody(card: Card) -> None:
     thread.start()
     thread.join()
     assert (found[0] + torch.ones(2, device=CUDA)).tolist() == [2, 2]
+
+
+def test_it_is_asked_as_torch_cuda_is() -> None:
+    """No fake takes an argument that the real function has not."""
+    real = {name: getattr(torch.cuda, name) for name in dir(torch.cuda)}
+    with Card():
+        fakes = {
+            name: fake for name, fake in vars(torch.cuda).items() if fake is not real.get(name)
+        }
+    assert len(fakes) > 15
+    for name, fake in fakes.items():
+        taken = set(inspect.signature(fake).parameters)
+        made = [real[name], *(getattr(real[name], part) for part in ("__new__", "__init__"))]
+        assert any(taken <= parameters(one) for one in made), name
+
+
+def parameters(function: Callable[..., object]) -> set[str]:
+    try:
+        return set(inspect.signature(function).parameters)
+    except ValueError:
+        return set()
 
 
 def test_nothing_is_left_of_a_card() -> None:

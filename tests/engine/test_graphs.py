@@ -7,9 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from specinfer.attend import tree_attention_name
 from specinfer.config import EngineConfig
 from specinfer.engine import Engine
 from specinfer.errors import ConfigError
@@ -20,19 +18,6 @@ from specinfer.llm import CausalLM
 from specinfer.testing.ask import Asker
 from specinfer.tree_attention import ForwardPlan, Segment, plan
 from specinfer_kernels.testing import random_tree
-
-GQA = {"num_key_value_heads": 2, "intermediate_size": 96}
-KINDS = {
-    "llama": GQA,
-    "mistral": GQA,
-    "qwen2": GQA,
-    "qwen3": GQA | {"head_dim": 16},
-    "gemma2": GQA | {"head_dim": 16},
-    "gemma3_text": GQA | {"head_dim": 16},
-    "phi3": GQA,
-    "mixtral": GQA | {"num_local_experts": 4},
-    "opt": {"ffn_dim": 96, "word_embed_proj_dim": 64},
-}
 
 
 def eagerly(run: Run) -> Run:
@@ -219,26 +204,6 @@ def test_greedy_answers_are_those_without_graphs(
         if graphs:
             assert len(speculator.llm.graphs) > 2
     assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize("kind", [*KINDS])
-def test_models_in_use_never_make_the_host_wait(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attention is left out: a CPU's looks at the plan on the host, a GPU's does not."""
-    monkeypatch.setattr("specinfer.llm.plan_attention", lambda *_, **__: None)
-    monkeypatch.setattr("specinfer.attend.tree_attention", lambda query, *_, **__: query)
-    config = AutoConfig.for_model(
-        kind,
-        vocab_size=97,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        pad_token_id=0,
-        **KINDS[kind],
-    )
-    llm = CausalLM(
-        AutoModelForCausalLM.from_config(config, attn_implementation=tree_attention_name()), kind
-    )
-    assert what_waits(llm, llm.new_cache(tokens=16, page_size=4)) == set()
 
 
 def test_a_model_that_looks_at_its_rows_on_the_host_is_found_out(llm: CausalLM) -> None:

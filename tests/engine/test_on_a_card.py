@@ -1,20 +1,39 @@
 """The engine on a pretend card: what it answers on a CPU, from captured graphs, without a mix-up.
 
-Kernels are the reference's; interpreted_on_a_card.py has Triton's own.
+Kernels are the reference's; tests/kernels has Triton's own.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from specinfer.attend import tree_attention_name
 from specinfer.config import EngineConfig
 from specinfer.engine import Engine
 from specinfer.grammar.spec import Grammar
+from specinfer.graphs import Buckets, CudaCapture, Graphs, what_waits
+from specinfer.llm import CausalLM
 from specinfer.testing.ask import Asker
 from specinfer.testing.card import Card
 from specinfer.testing.toy import write_tiny_recurrent
+from specinfer.tree_attention import ForwardPlan, Segment, plan
+
+GQA = {"num_key_value_heads": 2, "intermediate_size": 96}
+KINDS = {
+    "llama": GQA,
+    "mistral": GQA,
+    "qwen2": GQA,
+    "qwen3": GQA | {"head_dim": 16},
+    "gemma2": GQA | {"head_dim": 16},
+    "gemma3_text": GQA | {"head_dim": 16},
+    "phi3": GQA,
+    "mixtral": GQA | {"num_local_experts": 4},
+    "opt": {"ffn_dim": 96, "word_embed_proj_dim": 64},
+}
 
 PROMPTS = [[1 + (7 * i + j * (i + 3)) % 96 for j in range(3 + 9 * i)] for i in range(6)]
 ROOM = {"max_new_tokens": 8, "ignore_eos": True}
@@ -96,10 +115,89 @@ def greedy(count: int) -> list[tuple[list[int], dict[str, Any]]]:
 
 
 @pytest.mark.usefixtures("by_operators")
-@pytest.mark.parametrize("drafters", ["none", "ssm", "recurrent", "ssm recurrent"])
+@pytest.mark.parametrize(
+    "drafters",
+    [
+        "none",
+        "ssm recurrent",
+        pytest.param("ssm", marks=pytest.mark.slow),
+        pytest.param("recurrent", marks=pytest.mark.slow),
+    ],
+)
 def test_every_kind_of_request_is_answered_as_on_a_cpu(
     tiny: dict[str, Path], recurrent: Path, drafters: str
 ) -> None:
     folders = {**tiny, "recurrent": recurrent}
     ssms = tuple(folders[name] for name in drafters.split() if name != "none")
     agree(tiny, everything(), ssms=ssms)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"quantization": "int8"},
+        {"quantization": "int8_weight_only"},
+        {"quantization": "int4_weight_only", "dtype": "auto"},
+    ],
+    ids=lambda settings: settings["quantization"],
+)
+def test_quantized_linears_are_captured_as_well(
+    tiny: dict[str, Path], settings: dict[str, Any]
+) -> None:
+    agree(tiny, greedy(2), max_batch=2, **settings)
+
+
+@pytest.mark.parametrize("kept", ["cpu", "disk"])
+def test_layers_that_are_brought_in_are_there_in_time(tiny: dict[str, Path], kept: str) -> None:
+    agree(tiny, greedy(3), offload=kept, ssms=(tiny["ssm"],))
+
+
+def a_pass(kind: str, device: str) -> tuple[CausalLM, ForwardPlan]:
+    """Return a random model of a class, and a tree for it."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        kind,
+        vocab_size=97,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        pad_token_id=0,
+        **KINDS[kind],
+    )
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=tree_attention_name())
+    llm = CausalLM(model.to(device), kind)
+    cache = llm.new_cache(tokens=64, page_size=4)
+    cache.reserve(sequence := cache.open([]), 3)
+    return llm, plan(cache, [Segment(sequence, [5, 6, 7], [-1, 0, 0], [0, 2])])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_in_use_are_captured(kind: str) -> None:
+    llm, laid_out = a_pass(kind, "cpu")
+    expected = llm.forward(laid_out)
+    with Card() as card:
+        llm, laid_out = a_pass(kind, "cuda")
+        card.count()
+        assert torch.equal(llm.forward(laid_out).cpu(), expected)
+        assert card.count() == Counter(read=1)
+        assert what_waits(llm, laid_out.cache) == set()
+        buckets = Buckets.up_to(segments=1, pages=16, page_size=4)
+        llm.graphs = Graphs(llm, laid_out.cache, buckets, CudaCapture())
+        for _ in range(2):
+            torch.testing.assert_close(llm.forward(laid_out).cpu(), expected)
+        assert len(llm.graphs) == 1
+
+
+def test_short_of_pages_and_of_rows_the_answers_stay(tiny: dict[str, Path]) -> None:
+    """Requests are preempted and read again; prompts come in chunks that no graph holds."""
+    asked = [(prompt, ROOM | {"max_new_tokens": 24}) for prompt in PROMPTS[:4]]
+    agree(tiny, asked, ssms=(tiny["ssm"],), cache_tokens=96, prefill_rows=16)
+
+
+def test_a_known_beginning_is_not_read_again(tiny: dict[str, Path]) -> None:
+    agree(tiny, [(PROMPTS[5], ROOM)] * 2, max_batch=1, ssms=(tiny["ssm"],))
+
+
+def test_trees_adapt_to_what_a_card_takes(tiny: dict[str, Path], recurrent: Path) -> None:
+    """Greedy answers do not depend on the trees that measured costs call for."""
+    agree(tiny, greedy(3), ssms=(tiny["ssm"], recurrent), adaptive=True, tree="profiled")

@@ -1,4 +1,4 @@
-"""Runs interpreted_cases.py, and test_sampling.py again, each in a process of its own.
+"""Runs files of cases with Triton's interpreter, in processes of their own.
 
 Triton reads TRITON_INTERPRET when it is first imported, which another test may have done here.
 """
@@ -33,3 +33,9 @@ def test_kernels_agree_with_the_definition_when_interpreted(cases: str) -> None:
 @pytest.mark.slow
 def test_hundreds_of_trees_are_walked_as_the_engine_walks_them() -> None:
     interpret("test_sampling.py", "-m", "slow")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["engine or pointer", "suite"])
+def test_engine_and_suite_run_with_them_on_a_pretend_card(which: str) -> None:
+    interpret("card_cases.py", "-k", which)

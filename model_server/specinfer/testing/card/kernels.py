@@ -49,7 +49,7 @@ class Kernel:
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         def launch(*args: Any, **kwargs: Any) -> None:
             if any(isinstance(x, Tensor) and not isinstance(x, CardTensor) for x in args):
-                raise CardError("pointer argument cannot be accessed from Triton (cpu tensor?)")
+                raise CardError("Pointer argument cannot be accessed from Triton (cpu tensor?)")
             self._card.launch(self._run, grid, *args, **kwargs)
 
         return launch

@@ -18,6 +18,7 @@ def own(name: str) -> Callable[..., Any] | None:
         "_convert_weight_to_int4pack": pack_int4,
         "_weight_int4pack_mm": times_int4,
         "_int_mm": times_int8,
+        "histc": count,
     }
     return known.get(name)
 
@@ -43,6 +44,11 @@ def times_int4(rows: Tensor, packed: Tensor, group: int, scales: Tensor) -> Tens
     weight = (levels.float() - 8) * scale[..., None] + middle[..., None]
     product: Tensor = (rows.float() @ weight.flatten(1).T).bfloat16()
     return product
+
+
+def count(values: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Count numbers by their size; a CPU counts no integers."""
+    return torch.histc(values.float(), *args, **kwargs).to(values.dtype)
 
 
 def times_int8(one: Tensor, other: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from specinfer.testing.card.tensor import CardTensor
 READS = {
     "_local_scalar_dense", "item", "is_nonzero", "equal", "allclose", "nonzero", "nonzero_numpy",
     "argwhere", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount",
-    "one_hot", "tensor_split", "histc", "combinations",
+    "one_hot", "tensor_split", "combinations",
 }  # fmt: skip
 # Numbers of no dimension may come from the host: they become arguments of a kernel.
 TAKES_SCALARS = {"fill", "fill_", "masked_fill", "masked_fill_", "where", "index_put", "index_put_"}
