@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from gpu_rig import Check, Clock, Rig, Until, attempt, lacking
+from gpu_rig import Check, Clock, Rig, Until, attempt, copy_bandwidth, lacking
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -204,9 +204,7 @@ def measure_kernels(rig: Rig, generator: torch.Generator, until: Until) -> int:
     """Print a line a case until all are done or time is up; return how many end in an error."""
     clock = Clock.of(rig)
     peers = Peers(clock)
-    source = torch.zeros(rig.copied, dtype=torch.uint8, device=rig.device)
-    target = torch.empty_like(source)
-    bandwidth = 2 * rig.copied / clock.least(lambda: target.copy_(source))
+    bandwidth = copy_bandwidth(rig, clock)
     print(f"\nattention, heads {rig.heads}, bf16; copy bandwidth {bandwidth / 1e9:.0f} GB/s")
     print("    B context rows    ours us  of floor  SDPA/ours  Flex/ours  to one row")
     one_row: dict[tuple[int, int], float] = {}

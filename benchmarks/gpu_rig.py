@@ -40,6 +40,7 @@ class Rig:
     steps: int  # timed, after as many that are not
     tree: TreeShape
     rounds: int  # of each timed call
+    vocabularies: tuple[int, ...]
 
     @property
     def dry(self) -> bool:
@@ -86,6 +87,7 @@ CARD = Rig(
     steps=20,
     tree=TreeShape((1, 1, 3, 1, 1, 1, 1, 1)),  # the paper's: 20 nodes
     rounds=10,
+    vocabularies=(128256, 32000, 151936),  # Llama-3, LLaMA, Qwen
 )
 
 # Every path of the suite, by Triton's interpreter and sizes that it gets through in seconds.
@@ -109,6 +111,7 @@ DRY = Rig(
     steps=1,
     tree=TreeShape((2, 1)),
     rounds=1,
+    vocabularies=(67,),
 )
 
 
@@ -171,6 +174,13 @@ class Clock:
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) / 1e3
+
+
+def copy_bandwidth(rig: Rig, clock: Clock) -> float:
+    """Return the bytes a second that the device reads and writes as it copies."""
+    source = torch.zeros(rig.copied, dtype=torch.uint8, device=rig.device)
+    target = torch.empty_like(source)
+    return 2 * rig.copied / clock.least(lambda: target.copy_(source))
 
 
 def attempt(what: str, call: Callable[[], int | None]) -> int:

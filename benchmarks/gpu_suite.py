@@ -70,6 +70,7 @@ def suite(dry: bool, deadline: float) -> int:
     import triton  # type: ignore[import-untyped]
     from gpu_kernels import check_kernels, check_peers, measure_kernels, say_spills
     from gpu_rig import CARD, DRY, Until, attempt
+    from gpu_sampling import check_sampling, measure_sampling
 
     rig = DRY if dry else CARD
     where = "dry run" if dry else torch.cuda.get_device_name(0)
@@ -77,8 +78,10 @@ def suite(dry: bool, deadline: float) -> int:
     generator = torch.Generator().manual_seed(0)
     until = Until(deadline)
     failures = attempt("checks", lambda: check_kernels(rig, generator, until.share(0.3)))
+    failures += attempt("sampling checks", lambda: check_sampling(rig, until.share(0.1)))
     failures += attempt("engine", lambda: _engine(rig, until.share(0.5)))
     failures += attempt("peers", lambda: check_peers(rig, generator))
+    failures += attempt("sampling", lambda: measure_sampling(rig, until.share(0.3)))
     failures += attempt("attention", lambda: measure_kernels(rig, generator, until))
     return failures + attempt("spills", say_spills)
 

@@ -68,19 +68,36 @@ def test_every_check_and_row_of_the_kernels_runs(
     assert "left out" not in told.out + told.err
 
 
+def test_every_check_and_row_of_sampling_runs(rig: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    import gpu_sampling
+
+    assert gpu_sampling.check_sampling(rig, until(600)) == 0
+    assert gpu_sampling.measure_sampling(rig, until(600)) == 0
+    told = capsys.readouterr()
+    assert told.out.count("check ok") == len(rig.vocabularies) * 4
+    assert len(told.out.splitlines()[-1].split()) == 2 + 2 * 3 + 2
+    assert "left out" not in told.out + told.err
+
+
 def test_what_time_does_not_allow_is_left_out_and_said(
     rig: Any, generator: torch.Generator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import gpu_engine
     import gpu_kernels
+    import gpu_sampling
 
     assert gpu_kernels.check_kernels(rig, generator, until(-1)) == 0
     assert gpu_kernels.measure_kernels(rig, generator, until(-1)) == 0
     bench = gpu_engine.Bench.of(rig)
     gpu_engine.measure_steps(rig, bench, until(-1))
     gpu_engine.measure_speed(rig, bench, until(-1))
+    assert gpu_sampling.check_sampling(rig, until(-1)) == 0
+    assert gpu_sampling.measure_sampling(rig, until(-1)) == 0
     told = capsys.readouterr().out
-    for line in ("checks: 12 of 12", "attention: 2 of 2", "steps: 2 of 2", "speeds: 1 of 1"):
+    for line in (
+        *("checks: 12 of 12", "attention: 2 of 2", "steps: 2 of 2", "speeds: 1 of 1"),
+        *("sampling checks: 1 of 1", "sampling: 1 of 1"),
+    ):
         assert f"time is up: {line} left out" in told
     assert until(100).share(0.5).over is False
 
@@ -148,5 +165,10 @@ def test_a_dry_run_goes_through_everything() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     assert "FAILS" not in run.stdout
     assert "left out" not in run.stdout + run.stderr
-    for table in ("milliseconds of a step", "tokens a second with CUDA graphs", "attention, heads"):
+    for table in (
+        "sampling, trees",
+        "milliseconds of a step",
+        "tokens a second with CUDA graphs",
+        "attention, heads",
+    ):
         assert table in run.stdout
