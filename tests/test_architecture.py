@@ -30,6 +30,7 @@ LAYERS = [
     ["attend"],
     ["frame"],
     ["graphs"],
+    ["waits"],
     ["llm", "verify"],
     ["lean"],
     ["offload"],

@@ -18,7 +18,7 @@ from specinfer.draft.pool import Pool
 from specinfer.draft.ranks import Profile
 from specinfer.draft.recurrence import Recurrence
 from specinfer.errors import ConfigError, ModelFolderError
-from specinfer.graphs import Buckets, CudaCapture, Graphs, what_waits
+from specinfer.graphs import Buckets, CudaCapture, Graphs
 from specinfer.kv_cache import KVCache
 from specinfer.llm import CausalLM
 from specinfer.speculate import Speculator
@@ -27,6 +27,7 @@ from specinfer.stopwatch import Stopwatch
 from specinfer.tokenizer import Tokenizer, has_tokenizer
 from specinfer.tree_attention import Segment, plan
 from specinfer.verify import draws_with_replacement
+from specinfer.waits import what_waits
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +118,13 @@ def _capture(
         buckets = Buckets.up_to(
             segments=config.max_batch, pages=cache.pages, page_size=cache.page_size
         )
-        model.graphs = Graphs(model, cache, buckets, CudaCapture(), states=states)
-        model.graphs.warm(nodes + 1)
+        graphs = Graphs(model, cache, buckets, CudaCapture(), states=states)
+        try:
+            graphs.warm(nodes + 1)
+        except RuntimeError as error:
+            obstacle = f"{model.name} could not be captured: {error}"
+    if obstacle is None:
+        model.graphs = graphs
     elif config.cuda_graphs == "on":
         raise ConfigError(f"cuda_graphs: on, but {obstacle}")
     elif model.device.type == "cuda":

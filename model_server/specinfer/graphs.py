@@ -10,12 +10,11 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from specinfer.frame import Frame, FrameShape, frame_bytes, pack
 from specinfer.kv_cache import KVCache
@@ -31,7 +30,6 @@ ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 STEP = 4  # between sizes of which too much costs little: programs without rows end at once
 FIRST_SPAN = 1024  # tokens
 MOST = 96  # graphs at a time: those of a 7B model take some MiB of the driver each
-HOST_WAITS = ("_local_scalar_dense", "item", "nonzero", "masked_select", "lift_fresh", "equal")
 
 
 class Model(Protocol):
@@ -116,6 +114,7 @@ class Graphs:
         self._capture = capture
         self._most = most
         self._captured: OrderedDict[FrameShape, tuple[Tensor, Run]] = OrderedDict()
+        self._failed = False
         rows, device = buckets.rows[-1], cache.kv.device
         self._logits = torch.empty(rows, model.vocab, device=device)
         self._states = None if states is None else torch.empty(rows, states, device=device)
@@ -142,7 +141,7 @@ class Graphs:
 
     def _replayed(self, plan: ForwardPlan) -> bool:
         shape = self._buckets.fit(plan)
-        if shape is None or plan.cache is not self._cache:
+        if shape is None or plan.cache is not self._cache or not self._holds(shape):
             return False
         buffer, replay = self._graph(shape)
         buffer.copy_(pack(plan, shape), non_blocking=True)
@@ -151,12 +150,25 @@ class Graphs:
 
     @torch.inference_mode()
     def warm(self, nodes: int) -> None:
-        """Capture what decoding uses near the start; the rest follows when it is first met."""
+        """Capture what decoding uses near the start; the rest follows when it is first met.
+
+        Raises RuntimeError where the driver captures none.
+        """
         shapes = list(self._buckets.usual(nodes))[: self._most]
         for done, shape in enumerate(shapes, 1):
             self._graph(shape)
             if done % 8 == 0 or done == len(shapes):
                 log.info("captured %d of %d CUDA graphs", done, len(shapes))
+
+    def _holds(self, shape: FrameShape) -> bool:
+        """Capture a shape met while serving; once one could not be, new ones run eagerly."""
+        if shape not in self._captured and not self._failed:
+            try:
+                self._graph(shape)
+            except RuntimeError as error:  # there is no more memory, say
+                self._failed = True
+                log.warning("no further CUDA graphs are captured: %s", error)
+        return shape in self._captured
 
     def _graph(self, shape: FrameShape) -> tuple[Tensor, Run]:
         if shape not in self._captured:
@@ -169,7 +181,7 @@ class Graphs:
     def _made(self, shape: FrameShape) -> tuple[Tensor, Run]:
         """Capture a pass over nothing but padding, whose sizes are those of any other."""
         buffer = torch.empty(frame_bytes(shape), dtype=torch.uint8, device=self._cache.kv.device)
-        buffer.copy_(pack(_nothing(self._cache), shape))
+        buffer.copy_(pack(nothing(self._cache), shape))
         frame = Frame.over(buffer, shape)
 
         def run() -> None:
@@ -204,30 +216,7 @@ class CudaCapture:
         return replay
 
 
-def what_waits(model: Model, cache: KVCache) -> set[str]:
-    """Return the operations of a pass that make the host wait, which no graph can hold."""
-    shape = next(Buckets.up_to(segments=1, pages=1, page_size=cache.page_size).usual(1))
-    buffer = pack(_nothing(cache), shape).to(cache.kv.device)
-    watch = _Watch()
-    with torch.inference_mode(), watch:
-        model.run(Frame.over(buffer, shape), cache)
-    return watch.waits
-
-
-class _Watch(TorchDispatchMode):
-    """Notes operations whose result the host has to see, or that bring host data along."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.waits: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket.__name__ in HOST_WAITS:
-            self.waits.add(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
-
-
-def _nothing(cache: KVCache) -> ForwardPlan:
+def nothing(cache: KVCache) -> ForwardPlan:
     """Return a pass without rows."""
     none: tuple[int, ...] = ()
     blank = np.zeros((0, 1), dtype=np.int64)

@@ -12,11 +12,12 @@ from specinfer.config import EngineConfig
 from specinfer.engine import Engine
 from specinfer.errors import ConfigError
 from specinfer.frame import FrameShape, frame_bytes, pack
-from specinfer.graphs import Buckets, CudaCapture, Graphs, Run, what_waits
+from specinfer.graphs import Buckets, CudaCapture, Graphs, Run
 from specinfer.kv_cache import KVCache
 from specinfer.llm import CausalLM
 from specinfer.testing.ask import Asker
 from specinfer.tree_attention import ForwardPlan, Segment, plan
+from specinfer.waits import what_waits
 from specinfer_kernels.testing import random_tree
 
 
@@ -157,6 +158,30 @@ def test_a_pass_that_no_bucket_holds_runs_eagerly(llm: CausalLM) -> None:
     other = llm.new_cache(tokens=64, page_size=4)
     assert llm.forward(plan(other, batch(other, [2], generator))).shape == (2, 97)
     assert len(llm.graphs) == 0
+
+
+def test_a_shape_that_cannot_be_captured_runs_eagerly(
+    llm: CausalLM, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would have ended the engine, with all requests; what was captured before is replayed."""
+    generator = torch.Generator().manual_seed(0)
+    cache = llm.new_cache(tokens=512, page_size=4)
+    room = [1]
+
+    def short(run: Run) -> Run:
+        if not room:
+            raise RuntimeError("CUDA out of memory")
+        room.pop()
+        return eagerly(run)
+
+    llm.graphs = Graphs(llm, cache, Buckets.up_to(segments=1, pages=128, page_size=4), short)
+    for size in (1, 9, 17, 1):
+        laid_out = plan(cache, batch(cache, [size], generator))
+        with torch.inference_mode():
+            expected = llm.run(llm._framed(laid_out), cache)
+        torch.testing.assert_close(llm.forward(laid_out), expected)
+    assert len(llm.graphs) == 1
+    assert caplog.text.count("no further CUDA graphs are captured: CUDA out of memory") == 1
 
 
 def test_warming_captures_before_the_first_request(

@@ -4,6 +4,7 @@ Kernels are the reference's; tests/kernels has Triton's own.
 """
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from specinfer.attend import tree_attention_name
 from specinfer.config import EngineConfig
 from specinfer.engine import Engine
+from specinfer.errors import ConfigError
 from specinfer.grammar.spec import Grammar
-from specinfer.graphs import Buckets, CudaCapture, Graphs, what_waits
+from specinfer.graphs import Buckets, CudaCapture, Graphs
 from specinfer.llm import CausalLM
 from specinfer.testing.ask import Asker
 from specinfer.testing.card import Card
 from specinfer.testing.toy import write_tiny_recurrent
 from specinfer.tree_attention import ForwardPlan, Segment, plan
+from specinfer.waits import what_waits
 
 GQA = {"num_key_value_heads": 2, "intermediate_size": 96}
 KINDS = {
@@ -145,6 +148,24 @@ def test_quantized_linears_are_captured_as_well(
     tiny: dict[str, Path], settings: dict[str, Any]
 ) -> None:
     agree(tiny, greedy(2), max_batch=2, **settings)
+
+
+def test_a_driver_that_captures_nothing_is_told_and_done_without(
+    tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses(self: object, run: object) -> None:
+        raise RuntimeError("operation not permitted")
+
+    monkeypatch.setattr(CudaCapture, "__call__", refuses)
+    config = EngineConfig(model=tiny["llama"], device="cuda", cache_tokens=256, adaptive=False)
+    with Card():
+        engine = Engine.load(config)
+        assert Asker(engine)([1, 2, 3], max_new_tokens=4).last.error is None
+        engine.close()
+        told = "llama could not be captured: operation not permitted"
+        assert f"runs without CUDA graphs: {told}" in caplog.text
+        with pytest.raises(ConfigError, match=f"cuda_graphs: on, but {told}"):
+            Engine.load(replace(config, cuda_graphs="on"))
 
 
 @pytest.mark.parametrize("kept", ["cpu", "disk"])
