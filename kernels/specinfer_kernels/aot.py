@@ -23,7 +23,7 @@ SHARED_LIMIT = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10}
 
 # Of some thousand instructions.  ptxas spills a few around the loops to reach a register count at
 # which one block more fits a multiprocessor.
-SPILLS_ONCE = 8
+SPILLS_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)

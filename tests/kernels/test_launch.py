@@ -38,10 +38,15 @@ def test_splits_cover_every_key_and_none_is_empty(span: int, programs: int) -> N
     assert 1 <= splits.count <= MAX_SPLITS
 
 
-def test_a_split_makes_one_wave_and_a_busy_card_does_not_split() -> None:
+def test_splits_fill_one_wave_and_a_busy_card_does_not_split() -> None:
     assert split_keys(16384, 8, 80, 64).count == 10
-    assert split_keys(16384, 41, 80, 64).count == 1
+    assert split_keys(4096, 64, 80, 64).count == 1
     assert split_keys(200, 8, 80, 64).count == 1
+
+
+def test_long_contexts_fill_waves_that_whole_contexts_would_leave_empty() -> None:
+    assert split_keys(16384, 64, 80, 64).count == 5  # 4 full waves of a fifth, not 0.8 of one
+    assert split_keys(4096, 96, 80, 64).count == 2
 
 
 def test_a_context_is_cut_evenly_whatever_the_tree_adds() -> None:

@@ -40,10 +40,10 @@ def test_unknown_cards_and_heads_are_refused(tmp_path: Path) -> None:
 
 
 def test_faults_are_named() -> None:
-    bad = Usage(registers=255, spills=3, spills_once=9, shared=110_000, products=0)
+    bad = Usage(registers=255, spills=3, spills_once=17, shared=110_000, products=0)
     assert bad.faults(86, tensor_cores=True) == [
         "3 spills in loops",
-        "9 spills",
+        "17 spills",
         "110000 bytes of shared memory; the limit is 101376",
         "no tensor-core instruction",
     ]

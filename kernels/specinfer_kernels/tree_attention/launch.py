@@ -4,6 +4,7 @@ Host arithmetic only, so it is tested, and compiled ahead of time, without a GPU
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -13,6 +14,7 @@ from specinfer_kernels.tree_attention.batch import TreeBatch
 MAX_SPLITS = 32  # the combine kernel holds that many weights
 COMBINED_AT_ONCE = 8  # partial rows that it has on the way at a time
 MIN_SPLIT_KEYS = 256  # fewer keys take less time than combining them
+START_KEYS = 768  # keys that a program could take in the time of its start and of its result
 # Page numbers come ahead of the keys, which are then two blocks ahead of the products; of 3 or 4
 # stages Triton makes one block, loaded into the very buffer that was just read: nothing overlaps.
 STAGES = 5
@@ -128,8 +130,10 @@ def wave(shape: TileShape, multiprocessors: int, stacked: bool) -> int:
     return multiprocessors * (2 if stacked and shape.warps == 4 else 1)
 
 
+@lru_cache(maxsize=1024)  # all layers of a step ask alike
 def split_keys(span: int, programs: int, wave: int, block_n: int) -> Splits:
-    """Cut `span` keys so that `programs` tiles a split make one wave, or as near as there are."""
-    count = max(1, min(wave // programs, span // MIN_SPLIT_KEYS, MAX_SPLITS))
+    """Cut `span` keys so that the waves of `programs` tiles a split take the least time."""
+    counts = range(1, max(1, min(span // MIN_SPLIT_KEYS, MAX_SPLITS)) + 1)
+    count = min(counts, key=lambda n: -(-programs * n // wave) * (span / n + START_KEYS))
     blocks = max(1, -(-span // (count * block_n)))
     return Splits(max(1, -(-span // (blocks * block_n))), blocks * block_n)
