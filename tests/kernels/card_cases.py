@@ -82,6 +82,7 @@ def test_the_gpu_suite_runs_as_on_a_card(
     told = capsys.readouterr()
     assert "pretend card" in told.out
     assert "trees, graphs, both" in told.out
-    assert told.out.count("check ok") == 1 + len(rig.checks) * 2 * 3 + 3
+    assert told.out.count("check ok") > len(rig.checks) * 2 * 3
+    assert "FAILS" not in told.out
     left_out = Counter(line.split(":")[1] for line in told.err.splitlines() if "left out" in line)
     assert set(left_out) == {" check of flex", " flex"}
