@@ -302,7 +302,7 @@ def test_walks_end_where_the_engines_do(rule: Rule, seed: int) -> None:
     moved = {KINDS[place % len(KINDS)] for place, end in enumerate(ends) if end}
     assert moved == {*KINDS} - {"root"}
     assert sum(end > 3 for end in ends) > TREES // 20  # some go deep
-    assert max(used for _, _, used in walked) > 6
+    assert max(used for _, _, used in walked) > 4
 
 
 def test_no_trees_no_verdicts() -> None:
