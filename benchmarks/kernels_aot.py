@@ -25,22 +25,23 @@ from specinfer_kernels.warm import DTYPES, TILES, VOCABULARIES, Case, Heads, sam
 
 HEADS = ("9/3/64", "32/32/80", "32/32/96", "32/8/128", "4/1/256", "8/4/256/4096/50")
 TARGETS = tuple(f"{card} {dtype}" for dtype in DTYPES for card in SHARED_LIMIT)
-# What --quick compiles of it: every width's code on the A10G (96 is compiled as 80 is), and every
-# tile of the commonest width on the other cards and in float16.
+# What --quick compiles of it: every width's code on the A10G (96 is compiled as 80 is), every tile
+# of the commonest width on the cards with HBM, and its largest tile where columns are like sm_86's.
 WIDTHS = ("9/3/64", "32/32/80", "32/8/128", "8/4/256/4096/50")
 COMMON = dict.fromkeys(("90 bf16", "80 bf16", "89 bf16", "86 fp16"), ("32/8/128",))
+ALIKE = ("89 bf16", "86 fp16")
 QUICK = {"86 bf16": WIDTHS, "86 fp32": WIDTHS} | COMMON
 Cell = tuple[str, str, Usage, list[str]]  # target, tile, usage, faults
 
 
-def cases(target: str, heads: Iterable[str]) -> Iterator[tuple[str, Case]]:
-    """Yield a card's launches in one dtype whose code differs."""
+def cases(target: str, heads: Iterable[str], least: int) -> Iterator[tuple[str, Case]]:
+    """Yield a card's launches in one dtype whose code differs, of tiles of at least `least`."""
     dtype = DTYPES[target.split()[1]]
     for head in map(Heads.parse, heads):
         shapes: dict[TileShape, int] = {}
         for tile in TILES:
             shapes.setdefault(Case(head, dtype, 16, tile, True).shape, tile)
-        for tile in shapes.values():
+        for tile in (tile for tile in shapes.values() if tile >= least):
             for split in (False, True):
                 yield target, Case(head, dtype, 16, tile, split)
 
@@ -99,7 +100,8 @@ def main() -> int:
     wish = parser.parse_args()
     every = dict.fromkeys(wish.target or TARGETS, wish.heads or HEADS)
     wanted = QUICK if wish.quick else every
-    tasks = [each for target, heads in wanted.items() for each in cases(target, heads)]
+    least = {target: max(TILES) if wish.quick and target in ALIKE else 0 for target in wanted}
+    tasks = [each for target in wanted for each in cases(target, wanted[target], least[target])]
     with ProcessPoolExecutor(wish.jobs, get_context("spawn")) as pool:
         cells = list(pool.map(measured, *zip(*tasks, strict=True)))
         samplers = [cell for card in pool.map(sampled, SHARED_LIMIT) for cell in card]
