@@ -9,9 +9,11 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from gpu_rig import Rig, Until, attempt, wait
@@ -19,6 +21,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 import specinfer.speculate
 from specinfer.attend import tree_attention_name
+from specinfer.choices import SeededChoices
 from specinfer.draft.expansion import Expansion
 from specinfer.draft.planner import Planner, cut_short
 from specinfer.draft.pool import Pool
@@ -31,8 +34,10 @@ from specinfer.scheduler import Scheduler
 from specinfer.speculate import Job, Outcome, Speculator
 from specinfer.testing.toy import a_request
 from specinfer.token_tree import ROOT
+from specinfer.verify import draws_with_replacement
 
 TOKENS_A_STEP = (2.3, 3.2)  # sampled and greedy, the paper's Table 2 at width 3
+TEMPERATURES = (0.0, 0.7)
 PAGE = 16
 PARTS = ("draft", "plan", "forward", "verify", "commit")
 
@@ -118,7 +123,14 @@ class Bench:
     def _expansion(self, batch: int, room: int, graphs: bool) -> Expansion:
         cache = self._cache(self.ssm, batch, room, graphs)
         planner = Planner(cut_short(self.rig.tree), Profile(), ssm=None, llm=None)  # always whole
-        return Expansion(self.ssm, cache, planner, vocab=self.llm.vocab, prefill_rows=512)
+        return Expansion(
+            self.ssm,
+            cache,
+            planner,
+            vocab=self.llm.vocab,
+            prefill_rows=512,
+            replacement=draws_with_replacement("auto"),
+        )
 
     def _cache(self, model: CausalLM, batch: int, room: int, graphs: bool) -> KVCache:
         tokens = batch * (self.rig.prompt + room + self.rig.tree.nodes + PAGE)
@@ -130,31 +142,56 @@ class Bench:
 
 
 def check_engine(rig: Rig) -> int:
-    """Small models in float32 must say the same plainly, with trees, and replayed from graphs."""
+    """Small models in float32 must say the same in every way of running them."""
     small = {**rig.ssm, "num_hidden_layers": 2}
     exact = Bench(rig, _random(rig, small, 2, torch.float32), _random(rig, small, 3, torch.float32))
-    answers = {}
+    plainly = partial(_answers, exact, trees=False, graphs=False)
+    greedy = [_answers(exact, 0.0, trees=t, graphs=g) for t in (False, True) for g in (False, True)]
+    failures = _told("greedy tokens: plain, trees, graphs, both", greedy, plainly(0.0))
     for trees in (False, True):
-        for graphs in (False, True):
-            scheduler = exact.scheduler(2, 16, trees=trees, graphs=graphs)
-            asked = [_request(rig, seed, 12) for seed in range(2)]
-            _finish(scheduler, asked)
-            answers[trees, graphs] = [request.tokens for request in asked]
-    failures = sum(answer != answers[False, False] for answer in answers.values())
-    print(f"check {'FAILS' if failures else 'ok':5} greedy tokens: plain, trees, graphs, both")
+        with _walked_on_the_host():
+            want = _answers(exact, 0.7, trees=trees, graphs=False)
+        got = [_answers(exact, 0.7, trees=trees, graphs=graphs) for graphs in (False, True)]
+        what = "with trees" if trees else "plain"
+        failures += _told(f"sampled tokens, {what}: kernels as the host's walks", got, want)
     return failures
+
+
+def _told(what: str, got: Sequence[object], want: object) -> int:
+    failures = sum(answer != want for answer in got)
+    print(f"check {'FAILS' if failures else 'ok':5} {what}")
+    return failures
+
+
+def _answers(exact: Bench, temperature: float, *, trees: bool, graphs: bool) -> list[list[int]]:
+    scheduler = exact.scheduler(2, 16, trees=trees, graphs=graphs)
+    asked = [_request(exact.rig, seed, exact.rig.answer, temperature) for seed in range(2)]
+    _finish(scheduler, asked)
+    return [request.tokens for request in asked]
+
+
+@contextmanager
+def _walked_on_the_host() -> Iterator[None]:
+    """Have sampled requests drafted for and verified one by one, as a CPU does."""
+    with (
+        patch("specinfer.speculate.samples_together", lambda device: False),
+        patch("specinfer.draft.growth.samples_together", lambda device: False),
+    ):
+        yield
 
 
 def measure_steps(rig: Rig, bench: Bench, until: Until) -> int:
     """Print where the time of a step goes, without and with CUDA graphs; return the failures."""
     print(f"\nmilliseconds of a step with trees {rig.tree}, prompts of {rig.prompt} tokens")
-    print(f"    B graphs {' '.join(f'{part:>8}' for part in PARTS)}     rest    total")
+    print(f"    B temp graphs {' '.join(f'{part:>8}' for part in PARTS)}     rest    total")
 
-    def line(batch: int, graphs: bool) -> None:
-        print(f"{batch:5} {'on' if graphs else 'off':6} {_step(rig, bench, batch, graphs)}")
+    def line(batch: int, temperature: float, graphs: bool) -> None:
+        figures = _step(rig, bench, batch, temperature, graphs)
+        print(f"{batch:5} {temperature:4} {'on' if graphs else 'off':6} {figures}")
 
     # With graphs first: it is what serves.
-    cases = [(batch, graphs) for batch in rig.batches for graphs in (True, False)]
+    ways = [*((temperature, True) for temperature in TEMPERATURES), (TEMPERATURES[0], False)]
+    cases = [(batch, *way) for batch in rig.batches for way in ways]
     return _each(rig, bench, until, "steps", cases, line)
 
 
@@ -180,8 +217,8 @@ def _each(
     return failures
 
 
-def _step(rig: Rig, bench: Bench, batch: int, graphs: bool) -> str:
-    scheduler = _prefilled(rig, bench, batch, trees=True, graphs=graphs, replayed=2.3)
+def _step(rig: Rig, bench: Bench, batch: int, temperature: float, graphs: bool) -> str:
+    scheduler = _prefilled(rig, bench, batch, temperature, trees=True, graphs=graphs, replayed=2.3)
     # What is timed is put in its place's stead, which types have no word for.
     speculator: Any = scheduler._speculator
     module: Any = specinfer.speculate
@@ -205,22 +242,29 @@ def measure_speed(rig: Rig, bench: Bench, until: Until) -> int:
     """Print tokens a second, plain and with trees of which a given share is accepted."""
     columns = " ".join(f"trees at {mean}" for mean in TOKENS_A_STEP)
     print("\ntokens a second with CUDA graphs; trees keep a replayed number of tokens a step")
-    print(f"    B      plain {columns}   ratios   tokens a step that pay")
+    print(f"    B temp      plain {columns}   ratios   tokens a step that pay")
 
-    def line(batch: int) -> None:
-        plain, one = _speed(rig, bench, batch, None)
-        speeds = [_speed(rig, bench, batch, mean) for mean in TOKENS_A_STEP]
+    def line(batch: int, temperature: float) -> None:
+        plain, one = _speed(rig, bench, batch, temperature, None)
+        speeds = [_speed(rig, bench, batch, temperature, mean) for mean in TOKENS_A_STEP]
         ratios = " ".join(f"{speed / plain:.2f}" for speed, _ in speeds)
         figures = " ".join(f"{speed:12.0f}" for speed, _ in speeds)
-        print(f"{batch:5} {plain:10.0f} {figures} {ratios:>8}   {speeds[0][1] / one:.2f}")
+        print(
+            f"{batch:5} {temperature:4} {plain:10.0f} {figures} {ratios:>8}   "
+            f"{speeds[0][1] / one:.2f}"
+        )
 
-    return _each(rig, bench, until, "speeds", [(batch,) for batch in rig.batches], line)
+    cases = [(batch, temperature) for batch in rig.batches for temperature in TEMPERATURES]
+    return _each(rig, bench, until, "speeds", cases, line)
 
 
-def _speed(rig: Rig, bench: Bench, batch: int, mean: float | None) -> tuple[float, float]:
+def _speed(
+    rig: Rig, bench: Bench, batch: int, temperature: float, mean: float | None
+) -> tuple[float, float]:
     """Return tokens a second and seconds a step."""
+    trees = mean is not None
     scheduler = _prefilled(
-        rig, bench, batch, trees=mean is not None, graphs=True, replayed=mean or 1.0
+        rig, bench, batch, temperature, trees=trees, graphs=True, replayed=mean or 1.0
     )
     asked = [entry.request for entry in scheduler._running]
     before = sum(len(request.tokens) for request in asked)
@@ -229,7 +273,14 @@ def _speed(rig: Rig, bench: Bench, batch: int, mean: float | None) -> tuple[floa
 
 
 def _prefilled(
-    rig: Rig, bench: Bench, batch: int, *, trees: bool, graphs: bool, replayed: float
+    rig: Rig,
+    bench: Bench,
+    batch: int,
+    temperature: float,
+    *,
+    trees: bool,
+    graphs: bool,
+    replayed: float,
 ) -> Scheduler:
     """Return a scheduler whose requests have read their prompts and taken the first steps."""
     room = (2 * rig.steps + batch + 2) * (1 + len(rig.tree.widths))
@@ -238,7 +289,7 @@ def _prefilled(
     assert isinstance(speculator, Replayed)
     speculator.script = accepted(replayed, len(rig.tree.widths))
     for seed in range(batch):
-        scheduler.add(_request(rig, seed, room))
+        scheduler.add(_request(rig, seed, room, temperature))
     while any(not entry.request.emitted for entry in scheduler._running) or scheduler.queued:
         scheduler.step()
     for _ in range(rig.steps):
@@ -280,9 +331,13 @@ def _finish(scheduler: Scheduler, asked: list[Request]) -> None:
         scheduler.step()
 
 
-def _request(rig: Rig, seed: int, room: int) -> Request:
+def _request(rig: Rig, seed: int, room: int, temperature: float) -> Request:
     rng = random.Random(seed)
-    return a_request([rng.randrange(1, rig.llm["vocab_size"]) for _ in range(rig.prompt)], room)
+    tokens = [rng.randrange(1, rig.llm["vocab_size"]) for _ in range(rig.prompt)]
+    request = a_request(tokens, room)
+    request.params = replace(request.params, temperature=temperature)
+    request.choices = SeededChoices(seed)
+    return request
 
 
 def _wanted(rig: Rig, batch: int) -> int:

@@ -37,6 +37,7 @@ class Rig:
     dtype: torch.dtype
     batches: tuple[int, ...]
     prompt: int  # tokens
+    answer: int  # tokens of each that is checked
     steps: int  # timed, after as many that are not
     tree: TreeShape
     rounds: int  # of each timed call
@@ -84,6 +85,7 @@ CARD = Rig(
     dtype=torch.bfloat16,
     batches=(1, 8, 32),
     prompt=512,
+    answer=12,
     steps=20,
     tree=TreeShape((1, 1, 3, 1, 1, 1, 1, 1)),  # the paper's: 20 nodes
     rounds=10,
@@ -108,6 +110,7 @@ DRY = Rig(
     dtype=torch.float32,
     batches=(2,),
     prompt=4,
+    answer=4,
     steps=1,
     tree=TreeShape((2, 1)),
     rounds=1,

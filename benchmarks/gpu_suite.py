@@ -93,7 +93,7 @@ def _engine(rig: "Rig", until: "Until") -> int:
     from gpu_engine import Bench, check_engine, measure_speed, measure_steps, no_room
     from gpu_rig import attempt
 
-    failures = attempt("greedy tokens", lambda: check_engine(rig))
+    failures = attempt("tokens", lambda: check_engine(rig))
     if (reason := no_room(rig)) is not None:
         print(f"gpu_suite: engine left out: {reason}", file=sys.stderr)
         return failures

@@ -95,7 +95,7 @@ def test_what_time_does_not_allow_is_left_out_and_said(
     assert gpu_sampling.measure_sampling(rig, until(-1)) == 0
     told = capsys.readouterr().out
     for line in (
-        *("checks: 12 of 12", "attention: 2 of 2", "steps: 2 of 2", "speeds: 1 of 1"),
+        *("checks: 12 of 12", "attention: 2 of 2", "steps: 3 of 3", "speeds: 2 of 2"),
         *("sampling checks: 1 of 1", "sampling: 1 of 1"),
     ):
         assert f"time is up: {line} left out" in told
