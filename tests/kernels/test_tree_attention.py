@@ -52,10 +52,13 @@ def by_head(tensors: Tensors) -> Tensors:
     return Tensors(tensors.query, *pools)
 
 
+def parts(given: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+    return given.query, given.keys, given.values
+
+
 def attend(batch: TreeBatch, tensors: Tensors, backend: str = "cpu", **rules: object) -> Tensor:
     plan = plan_attention(batch, dtype=tensors.query.dtype, backend=backend)
-    parts = tensors.query, tensors.keys, tensors.values
-    return tree_attention(*parts, plan, scale=0.125, **rules)  # type: ignore[arg-type]
+    return tree_attention(*parts(tensors), plan, scale=0.125, **rules)  # type: ignore[arg-type]
 
 
 def test_the_definition_hides_what_the_picture_shows(generator: torch.Generator) -> None:
@@ -168,8 +171,7 @@ def test_one_plan_serves_layers_of_either_kind(generator: torch.Generator) -> No
     plan = plan_attention(batch, dtype=torch.float64, backend="cpu")
     for window in (None, 5, None, 5):
         tensors = Tensors.random(batch, 4, 2, 16, torch.float64, generator)
-        parts = tensors.query, tensors.keys, tensors.values
-        got = tree_attention(*parts, plan, scale=0.125, window=window)
+        got = tree_attention(*parts(tensors), plan, scale=0.125, window=window)
         torch.testing.assert_close(got, attend(batch, tensors, "reference", window=window))
 
 
@@ -221,6 +223,48 @@ def test_arguments_that_do_not_fit_are_named(
     plan = plan_attention(batch, dtype=torch.float64)
     with pytest.raises(KernelError, match=message):
         tree_attention(query, tensors.keys, tensors.values, plan, scale=1, **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_a_plan_looks_at_every_layer_however_many_went_before(
+    rows: int, backend: str, generator: torch.Generator
+) -> None:
+    batch = batch_of([4], [chain(rows)])
+    plan = plan_attention(batch, dtype=torch.float32, backend=backend)
+    q, k, v = parts(Tensors.random(batch, 4, 2, 16, torch.float32, generator))
+
+    def refused(message: str, *layer: Tensor, **rules: float) -> None:
+        tree_attention(q, k, v, plan, scale=1)
+        with pytest.raises(KernelError, match=message):
+            tree_attention(*layer, plan, scale=1, **rules)  # type: ignore[arg-type]
+
+    for wrong in range(3):
+        mixed = [part.double() if n == wrong else part for n, part in enumerate((q, k, v))]
+        refused("the plan is for torch.float32", *mixed)
+    refused("the plan is for torch.float32", q.double(), k.double(), v.double())
+    refused("query has .* rows", torch.cat([q, q[:1]]), k, v)
+    refused("8 heads of 8 cannot read 2 of 16", q.view(rows, 8, 8), k, v)
+    refused("4 heads of 16 cannot read 3 of 16", q, k[:, [0, 1, 1]], v[:, [0, 1, 1]])
+    refused(r"keys .* and values .* differ", q, k, v[:, :1])
+    refused(r"keys .* and values .* differ", q, k[:-1], v)
+    refused("softcap is -1", q, k, v, softcap=-1)
+    refused("window is 0", q, k, v, window=0)
+    if backend == "cpu":
+        turned = v.transpose(0, 1).contiguous().transpose(0, 1)
+        refused("keys lie by .*, values by", q, k, turned)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]], ids=["in order", "shuffled"])
+@pytest.mark.parametrize("by_heads", [False, True])
+def test_pools_shorter_than_the_block_tables_say_are_refused(
+    order: list[int], by_heads: bool, generator: torch.Generator
+) -> None:
+    batch = batch_of([40], [SEVEN], pages=torch.tensor([order]))
+    given = Tensors.random(batch, 4, 2, 16, torch.float32, generator)
+    short = Tensors(given.query, given.keys[:32].contiguous(), given.values[:32].contiguous())
+    with pytest.raises(KernelError, match="reach beyond the pools' 32 slots"):
+        attend(batch, by_head(short) if by_heads else short)
 
 
 def test_batches_that_contradict_themselves_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Attention of token trees over a paged KV cache (paper, section 4.2): checks and dispatch."""
+"""Attention of token trees over a paged KV cache (paper, section 4.2): choice of a backend."""
 
 import torch
 from torch import Tensor
@@ -54,25 +54,7 @@ def tree_attention(
 
     query is [N, H, D]; keys and values are pools [S, K, D] which hold the new rows' entries
     already.  scale multiplies the scores; softcap c turns a score s into c * tanh(s / c);
-    window w hides what lies w or more positions back.  Returns [N, H, D] in query's dtype.
+    window w hides what lies w or more positions back.  Returns [N, H, D] in query's dtype;
+    raises KernelError, by name, for arguments that do not fit the plan or each other.
     """
-    _check(query, keys, values, plan)
-    if softcap is not None and softcap <= 0:
-        raise KernelError(f"softcap is {softcap}; it must be above 0")
-    if window is not None and window < 1:
-        raise KernelError(f"window is {window}; a row sees at least itself, so 1 or more")
     return plan.attend(query, keys, values, scale=scale, softcap=softcap, window=window)
-
-
-def _check(query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan) -> None:
-    rows, heads, width = query.shape
-    _, kv_heads, kv_width = keys.shape
-    if rows != plan.batch.rows:
-        raise KernelError(f"query has {rows} rows; the plan was made for {plan.batch.rows}")
-    if keys.shape != values.shape:
-        raise KernelError(f"keys {tuple(keys.shape)} and values {tuple(values.shape)} differ")
-    if width != kv_width or heads % kv_heads:
-        raise KernelError(f"{heads} heads of {width} cannot read {kv_heads} of {kv_width}")
-    if not query.dtype == keys.dtype == values.dtype == plan.dtype:
-        found = f"{query.dtype}, {keys.dtype}, {values.dtype}"
-        raise KernelError(f"query, keys, values are {found}; the plan is for {plan.dtype}")

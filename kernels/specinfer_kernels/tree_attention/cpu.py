@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from specinfer_kernels.errors import KernelError
 from specinfer_kernels.tree_attention.batch import TreeBatch
 from specinfer_kernels.tree_attention.entries import Gathered, InPlace, Room
+from specinfer_kernels.tree_attention.plan import check
 from specinfer_kernels.tree_attention.products import Products, pays
 from specinfer_kernels.tree_attention.tiles import (
     Tile,
@@ -26,6 +27,8 @@ from specinfer_kernels.tree_attention.tiles import (
 # Rows up to which heads become rows: with them a call takes 0.9 of the time at 1 row, 0.85 at 8,
 # 1.0 at 16 and 1.05 at 24 in float32, 0.2, 0.7, 0.9 and 1.0 in bfloat16 (context 1k, one thread).
 PACKED_ROWS = 16
+# Numbers that a thread reads at least where torch has several read a tensor.
+SHARE = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,47 +43,62 @@ class Call:
     target: slice | Tensor  # those that are no padding
     real: Tensor | None  # where they are among the B * T; None: all, in order
     entries: InPlace | Gathered
-    bias: Tensor | None  # [B, 1, T * G, L] or [B, 1, T, L]
+    bias: Tensor | None  # [B, 1, T, L], packed [B, 1, T * G, L]
     products: Products | None  # None: the fused operator
-    requests: int
-    rows_each: int  # T
-    group: int  # G; 1 where heads are not packed
+    softcap: float | None
+    apart: tuple[int, ...]  # of queries: [B, T, H, D], packed [B, T, K, G, D]; T = 1: as asked
+    asked: tuple[int, ...]  # [B, H, T, D], packed [B, K, T * G, D]
+    packed: bool
 
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float | None
-    ) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Return the tile's real rows, [<= B * T, H, D], for all of a layer's tensors."""
-        q = self.queries(query)
-        if self.products is not None:
-            attended = self.products.attend(q, keys, values, scale, softcap)
-        else:
-            k, v = self.entries.of(keys, 0), self.entries.of(values, 1)
-            attended = scaled_dot_product_attention(
-                q, k, v, attn_mask=self.bias, scale=scale, enable_gqa=self.group == 1
-            )
-        return self.rows(attended, query.shape[1])
-
-    def queries(self, query: Tensor) -> Tensor:
-        """Return [B, K, T * G, D], or unpacked [B, H, T, D]."""
-        _, heads, width = query.shape
         if self.source is not None:
             query = query[self.source]
-        if self.rows_each == 1:
-            return query.view(self.requests, heads // self.group, self.group, width)
-        if self.group == 1:
-            return query.view(self.requests, -1, heads, width).transpose(1, 2)
-        rows = query.view(self.requests, -1, heads // self.group, self.group, width)
-        return rows.transpose(1, 2).reshape(self.requests, heads // self.group, -1, width)
+        query = query.view(self.apart)
+        if self.apart is not self.asked:
+            query = query.transpose(1, 2)
+            if self.packed:
+                query = query.reshape(self.asked)
+        if self.products is None:
+            seen = self._fused(query, keys, values, scale)
+        else:
+            seen = self.products.attend(query, keys, values, scale, self.softcap)
+        seen = self._rows(seen)
+        return seen if self.real is None else seen[self.real]
 
-    def rows(self, attended: Tensor, heads: int) -> Tensor:
-        """Turn what queries' shape became into the tile's real rows, [<= B * T, H, D]."""
-        requests, kv_heads, filled, width = attended.shape
-        if self.rows_each > 1:
-            if self.group > 1:
-                attended = attended.reshape(requests, kv_heads, -1, self.group, width)
-            attended = attended.transpose(1, 2)
-        rows = attended.reshape(-1, heads, width)
-        return rows if self.real is None else rows[self.real]
+    def _fused(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        return scaled_dot_product_attention(
+            query,
+            self.entries.of(keys, 0),
+            self.entries.of(values, 1),
+            attn_mask=self.bias,
+            scale=scale,
+            enable_gqa=True,
+        )
+
+    def _rows(self, seen: Tensor) -> Tensor:
+        """Return what queries' shape became as [B * T, H, D]."""
+        if self.apart is self.asked:
+            return seen.flatten(1, 2)
+        if self.packed:
+            requests, each, kv_heads, group, width = self.apart
+            seen = seen.reshape(requests, kv_heads, each, group, width)
+            return seen.transpose(1, 2).reshape(requests * each, -1, width)
+        return seen.transpose(1, 2).flatten(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The tiles of a step that is more than one call for all rows in order."""
+
+    calls: tuple[Call, ...]
+    padded: bool
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        out = torch.zeros_like(query) if self.padded else torch.empty_like(query)
+        for call in self.calls:
+            out[call.target] = call.attend(query, keys, values, scale)
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +107,7 @@ class CpuPlan:
     dtype: torch.dtype
     tiles: tuple[Tile, ...]
     # What the first layer of its kind prepares for the others.
-    calls: dict[object, tuple[Call, ...]] = field(default_factory=dict)
+    kinds: dict[object, Call | Calls] = field(default_factory=dict)
     room: Room = field(default_factory=Room)
 
     @classmethod
@@ -111,23 +129,29 @@ class CpuPlan:
         softcap: float | None,
         window: int | None,
     ) -> Tensor:
-        kind = window, softcap is None, query.shape[1], keys.shape, keys.stride(), values.stride()
-        calls = self.calls.get(kind)
+        kind = (
+            query.shape,
+            keys.shape,
+            values.shape,
+            keys.stride(),
+            values.stride(),
+            query.dtype,
+            keys.dtype,
+            values.dtype,
+            softcap,
+            window,
+        )
+        calls = self.kinds.get(kind)
         if calls is None:
+            check(self, query, keys, values, softcap, window)
             if values.stride() != keys.stride():
                 raise KernelError(f"keys lie by {keys.stride()}, values by {values.stride()}")
-            calls = self._calls(window, softcap is not None, query.shape[1], keys)
-            self.calls[kind] = calls
-        if len(calls) == 1 and calls[0].source is None:
-            return calls[0].attend(query, keys, values, scale, softcap)
-        out = torch.zeros_like(query) if self.batch.padded else torch.empty_like(query)
-        for call in calls:
-            out[call.target] = call.attend(query, keys, values, scale, softcap)
-        return out
+            calls = self.kinds[kind] = self._calls(window, softcap, query.shape[1], keys)
+        return calls.attend(query, keys, values, scale)
 
     def _calls(
-        self, window: int | None, capped: bool, heads: int, pool: Tensor
-    ) -> tuple[Call, ...]:
+        self, window: int | None, softcap: float | None, heads: int, pool: Tensor
+    ) -> Call | Calls:
         if window is not None and window > self.batch.max_total:
             window = None
         if all(tile.sees_all(window) for tile in self.tiles):
@@ -135,14 +159,17 @@ class CpuPlan:
         else:
             tree = tree_bias(self.batch, self.dtype)
         largest_first = reversed(self.tiles)  # so that the others fit the room of the first
-        return tuple(self._call(t, tree, window, capped, heads, pool) for t in largest_first)
+        calls = tuple(self._call(t, tree, window, softcap, heads, pool) for t in largest_first)
+        if len(calls) == 1 and calls[0].source is None:
+            return calls[0]
+        return Calls(calls, self.batch.padded)
 
     def _call(
         self,
         tile: Tile,
         tree: Tensor | None,
         window: int | None,
-        capped: bool,
+        softcap: float | None,
         heads: int,
         pool: Tensor,
     ) -> Call:
@@ -150,13 +177,15 @@ class CpuPlan:
         bias = None
         if tree is not None and not tile.sees_all(window):
             bias = tile.bias(tree, self.batch, window, skip)[:, None]
-        multiplies = capped or self._multiplies(tile, heads, pool)
+        multiplies = softcap is not None or self._multiplies(tile, heads, pool)
         entries: InPlace | Gathered
         if tile.run is None:
             units = tile.units(self.batch, skip)
-            entries = Gathered.over(pool, units, self.room, flat=multiplies)
+            entries = Gathered.over(pool, units, self.room, shared=multiplies)
         else:
-            entries = InPlace.over(pool, tile.run + skip, tile.keys - skip, flat=multiplies)
+            entries = InPlace.over(
+                pool, tile.run + skip, tile.keys - skip, ahead=self._asks_ahead(tile, pool)
+            )
         group, products = 1, None
         if multiplies:
             shape = len(tile.pieces), heads, tile.rows, pool.shape[2]
@@ -172,8 +201,9 @@ class CpuPlan:
         source, real = tile.query_rows(), tile.real_rows()
         target = source if real is None or isinstance(source, slice) else source[real]
         whole = real is None and source == slice(0, self.batch.rows)
-        sizes = len(tile.pieces), tile.rows, group
-        return Call(None if whole else source, target, real, entries, bias, products, *sizes)
+        shape = len(tile.pieces), tile.rows, heads, pool.shape[2]
+        where = None if whole else source, target, real
+        return Call(*where, entries, bias, products, softcap, *_shapes(*shape, group), group > 1)
 
     def _multiplies(self, tile: Tile, heads: int, pool: Tensor) -> bool:
         """Tell whether products of their own beat the fused operator."""
@@ -191,7 +221,29 @@ class CpuPlan:
             return False
         return self.dtype.itemsize < 4 or self._even(tile, pool)
 
+    def _asks_ahead(self, tile: Tile, pool: Tensor) -> bool:
+        """Tell whether keys in place are worth reading before they are used.
+
+        Products fetch keys from cold memory in an order of their own, slowly: read beforehand in
+        theirs, 4 rows over 1k take 0.83 of the time, 16 and 32 rows 0.90 and 0.95 in float32.
+        Single rows gain nothing, nor do bfloat16's products; all threads must share the reading.
+        """
+        threads = torch.get_num_threads()
+        shared = threads == 1 or tile.keys * pool[0].numel() >= threads * SHARE
+        return tile.rows > 1 and self.dtype == torch.float32 and shared
+
     @staticmethod
     def _even(tile: Tile, pool: Tensor) -> bool:
         """Tell whether all threads have as many key/value heads to read."""
         return len(tile.pieces) * pool.shape[1] % torch.get_num_threads() == 0
+
+
+def _shapes(
+    requests: int, rows: int, heads: int, width: int, group: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return Call's `apart` and `asked`; a group of 1 is not packed."""
+    asked = requests, heads // group, rows * group, width
+    if rows == 1:
+        return asked, asked
+    shared = (heads,) if group == 1 else (heads // group, group)
+    return (requests, rows, *shared, width), asked

@@ -34,21 +34,27 @@ class InPlace:
     One operator a pool: with 128 keys those around the fused one are a fifth of the time.
     """
 
-    shape: tuple[int, ...]  # [1, K, L, D]; flat [K, L, D]
+    shape: tuple[int, ...]  # [1, K, L, D]
     strides: tuple[int, ...]
     offset: int
+    ahead: bool  # keys are read once, for nothing, before they are used
 
     @classmethod
-    def over(cls, pool: Tensor, first: int, count: int, *, flat: bool) -> "InPlace":
+    def over(cls, pool: Tensor, first: int, count: int, *, ahead: bool) -> "InPlace":
         """Prepare for pools of this shape and layout."""
-        view = pool[first : first + count].transpose(0, 1)
-        view = view if flat else view[None]
-        offset = int(view.storage_offset() - pool.storage_offset())
-        return cls(tuple(view.shape), view.stride(), offset)
+        slots, heads, width = pool.shape
+        per_slot, per_head, per_number = pool.stride()
+        if first + count > slots:
+            raise KernelError(f"the block tables reach beyond the pools' {slots} slots")
+        strides = (0, per_head, per_slot, per_number)
+        return cls((1, heads, count, width), strides, first * per_slot, ahead)
 
     def of(self, pool: Tensor, part: int) -> Tensor:
-        """Return [1, K, L, D] of a pool, or flat: a view."""
-        return pool.as_strided(self.shape, self.strides, pool.storage_offset() + self.offset)
+        """Return [1, K, L, D] of a pool: a view."""
+        found = pool.as_strided(self.shape, self.strides, pool.storage_offset() + self.offset)
+        if self.ahead and part == 0:
+            found.amax()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +62,15 @@ class Gathered:
     """The keys of B requests, copied from wherever their pages lie."""
 
     index: Tensor  # of the pool's units, in the order of the copies
+    units: tuple[int, int]  # a pool's shape: [K * S / size, size * D], or [S / size, size * K * D]
     copies: tuple[Tensor, Tensor]  # [B * K * n, size * D], or [B * n, size * K * D]
-    shape: tuple[int, ...]  # of a copy: [B, K, n * size, D], flat [B * K, n * size, D]
-    start: int
-    end: int
-    by_head: bool
+    found: tuple[Tensor, Tensor]  # their views [B, K, L, D]
 
     @classmethod
-    def over(cls, pool: Tensor, units: Units, room: Room, *, flat: bool) -> "Gathered":
+    def over(cls, pool: Tensor, units: Units, room: Room, *, shared: bool) -> "Gathered":
         """Prepare for pools of this shape and layout; raises KernelError where they have none.
 
-        Who wants them flat reads keys and values one after the other: they share a copy.
+        Who reads keys and values one after the other may have them share a copy.
         """
         slots, heads, width = pool.shape
         by_head = pool.transpose(0, 1).is_contiguous()
@@ -74,30 +78,31 @@ class Gathered:
             raise KernelError(f"pools are neither [S, K, D] nor [K, S, D]: strides {pool.stride()}")
         if slots % units.size:
             units = units.by_slot()
+        if units.listed.max() >= slots // units.size:
+            raise KernelError(f"the block tables reach beyond the pools' {slots} slots")
         index = torch.from_numpy(units.listed)
         if by_head:  # head k's units come behind those of all heads before it
             index = index[:, None] + torch.arange(heads)[:, None] * (slots // units.size)
-        shape = index.numel(), units.size * width * (1 if by_head else heads)
+        numbers = units.size * width * (1 if by_head else heads)
+        shape = index.numel(), numbers
         keys = room.take("keys", shape, pool.dtype)
-        values = keys if flat else room.take("values", shape, pool.dtype)
-        requests, length = len(units.listed), units.listed.shape[1] * units.size
-        found = (requests * heads,) if flat else (requests, heads)
-        end = units.start + units.count
-        return cls(
-            index.flatten(), (keys, values), (*found, length, width), units.start, end, by_head
-        )
+        values = keys if shared else room.take("values", shape, pool.dtype)
+
+        def view(copy: Tensor) -> Tensor:
+            if by_head:
+                whole = copy.view(len(units.listed), heads, -1, width)
+            else:
+                whole = copy.view(len(units.listed), -1, heads, width).transpose(1, 2)
+            return whole[:, :, units.start : units.start + units.count]
+
+        source = pool.numel() // numbers, numbers
+        return cls(index.flatten(), source, (keys, values), (view(keys), view(values)))
 
     def of(self, pool: Tensor, part: int) -> Tensor:
-        """Return [B, K, L, D], or flat, of the keys' pool (part 0) or the values' (part 1).
+        """Return [B, K, L, D] of the keys' pool (part 0) or the values' (part 1).
 
-        The next call for the part overwrites it; flat, any next call.
+        The next call for the part overwrites it, or any next call where they share a copy.
         """
-        copy = self.copies[part]
-        whole = pool.transpose(0, 1) if self.by_head else pool
-        torch.index_select(whole.view(-1, copy.shape[1]), 0, self.index, out=copy)
-        if self.by_head:
-            return copy.view(self.shape)[..., self.start : self.end, :]
-        *found, length, width = self.shape
-        heads = pool.shape[1]
-        by_slot = copy.view(-1, length, heads, width)[:, self.start : self.end].transpose(1, 2)
-        return by_slot.reshape(*found, -1, width)
+        units = pool.as_strided(self.units, (self.units[1], 1))
+        torch.index_select(units, 0, self.index, out=self.copies[part])
+        return self.found[part]

@@ -64,7 +64,7 @@ class Products:
     ) -> Tensor:
         """Return [B, H, R, D] for a query of that shape and pools [S, K, D]."""
         self.spread.copy_(query)
-        found = self.entries.of(keys, 0)
+        found = self.entries.of(keys, 0).flatten(0, 1)
         if self.widened is not None:
             found = self.widened.copy_(found)
         scores = self.scores
@@ -76,7 +76,7 @@ class Products:
             last, bias = self.masked
             last.add_(bias)
         torch.softmax(scores, -1, out=scores)
-        found = self.entries.of(values, 1)  # only now: it may take the keys' place
+        found = self.entries.of(values, 1).flatten(0, 1)  # only now: it may take the keys' place
         if self.weights is not None:
             scores = self.weights.copy_(scores)
         elif self.widened is not None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specinfer_kernels.tree_attention.batch import WORD, TreeBatch
+from specinfer_kernels.tree_attention.plan import check
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class ReferencePlan:
         softcap: float | None,
         window: int | None,
     ) -> Tensor:
+        check(self, query, keys, values, softcap, window)
         out = define(
             self.batch,
             query.double(),

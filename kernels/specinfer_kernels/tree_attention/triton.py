@@ -16,6 +16,7 @@ from specinfer_kernels.tree_attention.launch import (
     launch_of,
     padded,
 )
+from specinfer_kernels.tree_attention.plan import check
 
 STACKED = ((8, 0), (9, 0), (10, 0))  # compute capabilities of cards with HBM
 
@@ -50,6 +51,7 @@ class TritonPlan:
         softcap: float | None,
         window: int | None,
     ) -> Tensor:
+        check(self, query, keys, values, softcap, window)
         query = query.contiguous()
         for pool in (keys, values):
             if not pool.is_contiguous():
