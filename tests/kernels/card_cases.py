@@ -73,6 +73,7 @@ def test_the_gpu_suite_runs_as_on_a_card(
 
     small = gpu_rig.shape(97, 32, 48, 1, 2)
     sizes = {"llm": small, "ssm": small, "checks": gpu_rig.DRY.checks[:1], "rows": (1, 3)}
+    sizes |= {"tree": TreeShape((2,)), "answer": 2}
     rig = replace(gpu_rig.DRY, device="cuda", dtype=torch.bfloat16, **sizes)
     monkeypatch.setattr(gpu_rig, "CARD", rig)
     with Card() as card:
