@@ -3,9 +3,9 @@
 Run: python benchmarks/kernels_aot.py (TRITON_CACHE_DIR keeps what is compiled, so that a second
 run only disassembles).  A pool of processes, one a core, shares the kernels of all cards and
 types.  Each cell is registers a thread / KiB of shared memory a block, the larger figure of the
-split and the unsplit kernel, with ' where a few registers are spilt outside of loops, and ! where
-there are faults (spills in loops, too much shared memory, no tensor-core instruction): it exits
-with 1 then.
+split and the unsplit kernel.  Where there are faults (spills, too much shared memory, no
+tensor-core instruction) it is marked with !, or with ' where registers are spilt outside of loops
+and nothing else is wrong; each has a line below the table, and the exit status is 1.
 """
 
 import argparse
@@ -78,7 +78,8 @@ def table(targets: Iterable[str], cells: Iterable[Cell]) -> str:
     said = []
     for target, tile, usage, faults in cells:
         registers, shared, mark = tiles[tile].get(target, (0, 0, ""))
-        mark = "!" if faults else mark or "'" * bool(usage.spills_once)
+        if faults:
+            mark = "'" if faults[1:] == [] and usage.spills > usage.looped == 0 else "!"
         tiles[tile][target] = max(registers, usage.registers), max(shared, usage.shared), mark
         said += [f"! sm_{target} {tile}: {fault}" for fault in faults]
     lines = [f"{'tile':50} " + " ".join(f"{'sm_' + target:>9}" for target in targets)]

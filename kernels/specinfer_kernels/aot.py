@@ -21,10 +21,6 @@ from specinfer_kernels.sass import loops, parsed
 # Bytes of shared memory a block may have: CUDA C++ Programming Guide, compute capabilities.
 SHARED_LIMIT = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10}
 
-# Of some thousand instructions.  ptxas spills a few around the loops to reach a register count at
-# which one block more fits a multiprocessor.
-SPILLS_ONCE = 16
-
 
 @dataclass(frozen=True, slots=True)
 class Binary:
@@ -39,10 +35,10 @@ class Binary:
         listing = self.listing()
         registers = int(listing.split("REG:")[1].split()[0])
         code = parsed(listing)
+        spills = sum(instruction.spills for instruction in code)
         looped = sum(code[place].spills for loop in loops(code) for place in loop)
-        once = sum(instruction.spills for instruction in code) - looped
         products = sum(instruction.name in ("HMMA", "HGMMA") for instruction in code)
-        return Usage(registers, looped, once, self.shared, products)
+        return Usage(registers, spills, looped, self.shared, products)
 
     def listing(self) -> str:
         """Return what it takes of a card, and its machine code with control codes."""
@@ -58,14 +54,14 @@ class Usage:
     """What a kernel takes of a multiprocessor, and whether it runs on tensor cores."""
 
     registers: int  # a thread
-    spills: int  # instructions of loops that go to local memory and back
-    spills_once: int  # such instructions outside of loops: a few cost a program nothing
+    spills: int  # instructions that go to local memory and back
+    looped: int  # such instructions in loops: the others run once
     shared: int  # bytes a block
     products: int  # tensor-core instructions
 
     def __str__(self) -> str:
         return (
-            f"registers={self.registers} spills={self.spills}+{self.spills_once} "
+            f"registers={self.registers} spills={self.spills} "
             f"shared={self.shared} tensor-core={self.products}"
         )
 
@@ -73,8 +69,7 @@ class Usage:
         """Return what forbids serving with this kernel, in words."""
         limit = SHARED_LIMIT[capability]
         checks = {
-            f"{self.spills} spills in loops": self.spills > 0,
-            f"{self.spills_once} spills": self.spills_once > SPILLS_ONCE,
+            f"{self.spills} spills, {self.looped} of them in loops": self.spills > 0,
             f"{self.shared} bytes of shared memory; the limit is {limit}": self.shared > limit,
             "no tensor-core instruction": tensor_cores and self.products == 0,
         }

@@ -74,3 +74,10 @@ def test_offsets_that_do_not_fit_an_int32_are_refused() -> None:
     batch = batch_of([0], [chain(2)])
     with pytest.raises(KernelError, match="exceed 2\\^31 elements"):
         launch_of(batch, torch.float16, 1, heads=1 << 22, kv_heads=1, width=256, window=None)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_heads_too_wide_for_a_tile_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(KernelError, match="heads are 512 wide; the triton backend serves up to"):
+        tile_shape(1, 1, 512, dtype)
+    assert tile_shape(1, 1, 160, dtype) == tile_shape(1, 1, 256, dtype)

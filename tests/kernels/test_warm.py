@@ -40,16 +40,14 @@ def test_unknown_cards_and_heads_are_refused(tmp_path: Path) -> None:
 
 
 def test_faults_are_named() -> None:
-    bad = Usage(registers=255, spills=3, spills_once=17, shared=110_000, products=0)
+    bad = Usage(registers=255, spills=3, looped=1, shared=110_000, products=0)
     assert bad.faults(86, tensor_cores=True) == [
-        "3 spills in loops",
-        "17 spills",
+        "3 spills, 1 of them in loops",
         "110000 bytes of shared memory; the limit is 101376",
         "no tensor-core instruction",
     ]
     assert (
-        Usage(registers=40, spills=0, spills_once=2, shared=110_000, products=0).faults(90, False)
-        == []
+        Usage(registers=40, spills=0, looped=0, shared=110_000, products=0).faults(90, False) == []
     )
 
 

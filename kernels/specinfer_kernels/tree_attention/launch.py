@@ -24,9 +24,11 @@ STAGES = 5
 HALF_TILES = {
     64: {16: (64, 4), 32: (64, 4), 64: (64, 4), 128: (64, 8)},
     128: {16: (32, 4), 32: (64, 4), 64: (32, 4), 128: (64, 8)},
-    256: {16: (32, 4), 32: (16, 4), 64: (16, 8)},
+    256: {16: (16, 4), 32: (16, 4), 64: (16, 8)},
 }
+WIDEST = max(HALF_TILES)
 ODD_TILES = {16: (32, 4), 32: (32, 4), 64: (32, 4), 128: (32, 8)}  # widths 65..127: masked loads
+FLOAT_TILES = {64: (16, 4), 128: (16, 8), 256: (16, 4)}  # the same in float32, for 16 rows
 FP_FUSION = True  # said outright, since Triton 3.10 changes what happens when it is not
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -111,11 +113,12 @@ def tile_shape(max_rows: int, group: int, width: int, dtype: torch.dtype) -> Til
     """
     if dtype not in (*HALVES, torch.float32):
         raise KernelError(f"the triton backend attends in half precision or float32, not {dtype}")
-    if dtype == torch.float32:  # ieee products run outside the tensor cores: small tiles
-        wide = width > 64  # then 4 warps spill
-        return TileShape(16, 16 if wide else 32, 8 if wide else 4, 2)
     room = max(64, padded(width))
-    tiles = HALF_TILES[room] if room in (64, width) else ODD_TILES
+    if room not in HALF_TILES:
+        raise KernelError(f"heads are {width} wide; the triton backend serves up to {WIDEST}")
+    if dtype == torch.float32:  # ieee products run outside the tensor cores: small tiles
+        return TileShape(16, *FLOAT_TILES[room], 2)
+    tiles = ODD_TILES if room == 128 != width else HALF_TILES[room]
     packed = max(16, 1 << (max_rows * group - 1).bit_length())
     block_m = min(packed, max(tiles))
     return TileShape(block_m, *tiles[block_m], STAGES)
