@@ -29,7 +29,7 @@ class Rig:
     requests: tuple[int, ...]
     checks: tuple[Check, ...]  # contexts, rows, heads, softcap, window
     commit: tuple[int, int, int]  # layers, slots of a layer, slots that are moved
-    flush: int  # bytes that writing over empties the card's cache
+    flush: int  # bytes whose reading empties the card's cache
     flushes: int  # before a timed call
     copied: int  # bytes of the copy that measures bandwidth
     llm: dict[str, int]
@@ -144,7 +144,8 @@ class Until:
 class Clock:
     """Times calls; a card's cache is emptied before each, as a model's other layers do.
 
-    While the card writes, the host launches what is timed: of a launch no time counts, as of a
+    By reading: lines written over would have to be written back beside what is timed.  While the
+    card reads, the host launches what is timed: of a launch no time counts, as of a
     CUDA graph's none would.
     """
 
@@ -154,7 +155,7 @@ class Clock:
 
     @classmethod
     def of(cls, rig: Rig) -> "Clock":
-        flush = torch.empty(rig.flush, dtype=torch.uint8, device=rig.device)
+        flush = torch.zeros(rig.flush // 4, device=rig.device)
         return cls(flush, rig.flushes, rig.rounds)
 
     def least(self, call: Callable[[], object]) -> float:
@@ -165,7 +166,7 @@ class Clock:
 
     def _once(self, call: Callable[[], object]) -> float:
         for _ in range(self.flushes):
-            self.flush.zero_()
+            self.flush.sum()
         if self.flush.device.type == "cpu":
             started = time.perf_counter()
             call()
