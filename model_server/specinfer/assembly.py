@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 def assemble(config: EngineConfig, llm: CausalLM, tokenizer: Tokenizer) -> Speculator:
     """Build cache and drafters for a loaded LLM; raises ModelFolderError for an unfit SSM."""
     cache = llm.new_cache(tokens=config.cache_tokens, page_size=config.page_size)
+    _try(llm, cache)
     states = llm.state_width if any(map(is_recurrent, config.ssms)) else None
     _capture(config, llm, cache, config.most_nodes, states)
     cost = measured(llm, cache) if config.adaptive and config.speculates else None
@@ -72,6 +73,7 @@ def _drafter(
         tokens=config.cache_tokens + config.max_batch * pages * config.page_size,
         page_size=config.page_size,
     )
+    _try(ssm, cache)
     _capture(config, ssm, cache, config.ssm_nodes)
     return Expansion(
         ssm,
@@ -141,18 +143,38 @@ def _obstacle(model: CausalLM, cache: KVCache) -> str | None:
     return f"a pass of {model.name} waits for {', '.join(sorted(waits))}" if waits else None
 
 
+def _try(model: CausalLM, cache: KVCache) -> None:
+    """Run one row; raises ModelFolderError where a model's class misuses its attention.
+
+    What it does with an attention's arguments only a pass tells.
+    """
+    if model.weights_decide:  # reading them for this would double the start
+        return
+    try:
+        _run(model, cache, 1)
+    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
+        kind, (told, *_) = model.config.model_type, [*str(error).splitlines(), ""]
+        reason = f"its first pass ends in {type(error).__name__}: {told}"
+        raise ModelFolderError(f"{model.name}: {kind} is not supported: {reason}") from error
+
+
+def _run(model: CausalLM, cache: KVCache, rows: int) -> Stopwatch:
+    """Run so many rows over an empty context."""
+    sequence = cache.open([])
+    cache.reserve(sequence, rows)
+    segment = Segment(sequence, [0] * rows, [-1] * rows, range(rows))
+    watch = Stopwatch(model.device)
+    model.forward(plan(cache, [segment]))
+    watch.stop()
+    cache.release(sequence)
+    return watch
+
+
 def measured(model: CausalLM, cache: KVCache) -> CostModel:
     """Time passes of several sizes over an empty context; rows beyond the cache are left out."""
 
     def milliseconds(rows: int) -> float:
-        sequence = cache.open([])
-        cache.reserve(sequence, rows)
-        segment = Segment(sequence, [0] * rows, [-1] * rows, range(rows))
-        watch = Stopwatch(model.device)
-        model.forward(plan(cache, [segment]))
-        watch.stop()
-        cache.release(sequence)
-        return watch.milliseconds()
+        return _run(model, cache, rows).milliseconds()
 
     room = cache.pages * cache.page_size
     points = [rows for rows in ROWS if rows <= room]

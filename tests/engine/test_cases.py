@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from specinfer.config import TreeShape
+from specinfer.config import EngineConfig, TreeShape
 from specinfer.draft.expansion import Expansion
 from specinfer.draft.planner import Planner, cut_short
 from specinfer.draft.ranks import Profile
+from specinfer.engine import Engine
 from specinfer.errors import ModelFolderError
 from specinfer.lean import load_llm
 from specinfer.request import TokenLogprob
@@ -117,6 +118,24 @@ def test_models_that_cannot_take_back_rejected_tokens_are_refused(tmp_path, kind
     write_tokenizer(tmp_path, 97)
     with pytest.raises(ModelFolderError, match=f"{kind}.*: .*not supported"):
         load_llm(tmp_path, "float32", torch.device("cpu"))
+
+
+@pytest.mark.parametrize("kind", ["nemotron", "deepseek_v3"])
+@pytest.mark.parametrize("role", ["llm", "ssm"])
+def test_classes_that_misuse_the_attention_are_refused_at_the_start(
+    ask, tiny, tmp_path, kind: str, role: str
+) -> None:
+    """One drops its keywords, the other has values narrower than keys: a pass tells, not a name."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4}
+    config = AutoConfig.for_model(kind, vocab_size=97, **sizes, **heads)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path, 97)
+    with pytest.raises(ModelFolderError, match=f"{kind} is not supported: its first pass ends in"):
+        if role == "llm":
+            Engine.load(EngineConfig(model=tmp_path, dtype="float32", adaptive=False))
+        else:
+            ask(ssms=(tmp_path,))
 
 
 def test_a_full_batch_of_64_trees_is_served(ask) -> None:
