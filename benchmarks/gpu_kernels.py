@@ -254,19 +254,27 @@ def _row(
 
 
 def say_spills() -> None:
-    """Print which of the kernels launched so far keep registers in memory: that costs time.
+    """Print which of the kernels launched so far keep registers in memory: in a loop it costs time.
 
-    None does as compiled by Triton 3.6 or 3.9 in bfloat16.
+    None does as compiled by Triton 3.9; by 3.6 a few do, outside of loops.
     """
-    from specinfer_kernels.tree_attention.kernel import attend_tile
+    from specinfer_kernels.commit_kv.kernel import move_columns
+    from specinfer_kernels.sampling import draw_kernel, walk_kernel, warp_kernel
+    from specinfer_kernels.tree_attention import kernel
 
-    caches = getattr(attend_tile, "device_caches", {}).values()  # none where it is interpreted
-    binaries = [binary for cache in caches for binary in cache[0].values()]
-    spilling = [binary for binary in binaries if getattr(binary, "n_spills", 0)]
-    for binary in spilling:
-        shape = f"{binary.metadata.num_warps} warps, {binary.metadata.num_stages} stages"
-        print(f"note: attend_tile ({shape}) spills {binary.n_spills} registers with this Triton")
-    print(f"{len(binaries)} variants of attend_tile were launched, {len(spilling)} spill")
+    sampling = warp_kernel.warp_row, draw_kernel.draw_row
+    walks = walk_kernel.multi_step, walk_kernel.traversal
+    launched, spilling = 0, 0
+    for each in (kernel.attend_tile, kernel.combine_splits, move_columns, *sampling, *walks):
+        caches = getattr(each, "device_caches", {}).values()  # none where it is interpreted
+        for binary in (binary for cache in caches for binary in cache[0].values()):
+            launched += 1
+            if getattr(binary, "n_spills", 0):
+                spilling += 1
+                shape = f"{binary.metadata.num_warps} warps, {binary.metadata.num_stages} stages"
+                told = f"{each.__name__} ({shape}) spills {binary.n_spills} registers"
+                print(f"note: {told} with this Triton")
+    print(f"{launched} variants of kernels were launched, {spilling} spill")
 
 
 def memory(rig: Rig) -> float:

@@ -136,16 +136,19 @@ def test_kernels_that_spill_are_named(
     pytest.importorskip("triton")
     import gpu_kernels
 
+    from specinfer_kernels.sampling import walk_kernel
     from specinfer_kernels.tree_attention import kernel
 
     tile = SimpleNamespace(num_warps=4, num_stages=3)
     launched = {spills: SimpleNamespace(n_spills=spills, metadata=tile) for spills in (0, 8)}
-    counted = SimpleNamespace(device_caches={0: (launched, {})})
-    monkeypatch.setattr(kernel, "attend_tile", counted)
+    for module, name in ((kernel, "attend_tile"), (walk_kernel, "traversal")):
+        counted = SimpleNamespace(device_caches={0: (launched, {})}, __name__=name)
+        monkeypatch.setattr(module, name, counted)
     gpu_kernels.say_spills()
     assert capsys.readouterr().out.splitlines() == [
         "note: attend_tile (4 warps, 3 stages) spills 8 registers with this Triton",
-        "2 variants of attend_tile were launched, 1 spill",
+        "note: traversal (4 warps, 3 stages) spills 8 registers with this Triton",
+        "4 variants of kernels were launched, 2 spill",
     ]
 
 
