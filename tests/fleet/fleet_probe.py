@@ -84,16 +84,22 @@ def alike(url: str) -> list[float]:
     return [count - before[name] for name, count in counts().items()]
 
 
-def counts() -> dict[str, float]:
-    """Return the requests that each replica has answered, by the time it began to count."""
+def counts() -> dict[float, float]:
+    """Return the requests that each replica has answered, by the time it began to count.
+
+    That of its oldest counter: some begin with the first request, and stand before the others.
+    """
     handle = serve.get_deployment_handle("SpecInfer", "default")
     pages = [page.decode() for page in handle.broadcast("page").results(timeout_s=LIMIT_S)]
     return {
-        re.findall(r"^specinfer_\w+_created(?:{.*})? (.+)$", page, re.M)[0]: sum(
-            map(float, re.findall(r"^specinfer_requests_total(?:{.*})? (.+)$", page, re.M))
-        )
-        for page in pages
+        min(_values(r"\w+_created", page)): sum(_values("requests_total", page)) for page in pages
     }
+
+
+def _values(name: str, page: str) -> list[float]:
+    return [
+        float(value) for value in re.findall(rf"^specinfer_{name}(?:{{.*}})? (.+)$", page, re.M)
+    ]
 
 
 def deploy(routing: str) -> None:
