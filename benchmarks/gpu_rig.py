@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specinfer.config import TreeShape
+from specinfer.errors import first_line
 
 WARM_UPS = 3
 Heads = tuple[int, int, int]
@@ -200,10 +201,6 @@ def attempt(what: str, call: Callable[[], int | None]) -> int:
 def lacking(what: str, error: Exception) -> None:
     """Say what a machine or its libraries cannot do."""
     print(f"left out: {what}: {first_line(error)}", file=sys.stderr, flush=True)
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def wait(rig: Rig) -> None:

@@ -17,7 +17,7 @@ from specinfer.draft.planner import Family, Passes, Planner, cut_short, of_any_s
 from specinfer.draft.pool import Pool
 from specinfer.draft.ranks import Profile
 from specinfer.draft.recurrence import Recurrence
-from specinfer.errors import ConfigError, ModelFolderError
+from specinfer.errors import ConfigError, ModelFolderError, first_line
 from specinfer.graphs import Buckets, CudaCapture, Graphs
 from specinfer.kv_cache import KVCache
 from specinfer.llm import CausalLM
@@ -153,8 +153,8 @@ def _try(model: CausalLM, cache: KVCache) -> None:
     try:
         _run(model, cache, 1)
     except (TypeError, ValueError, RuntimeError, AttributeError, IndexError, KeyError) as error:
-        kind, (told, *_) = model.config.model_type, [*str(error).splitlines(), ""]
-        reason = f"its first pass ends in {type(error).__name__}: {told}"
+        kind = model.config.model_type
+        reason = f"its first pass ends in {type(error).__name__}: {first_line(error)}"
         raise ModelFolderError(f"{model.name}: {kind} is not supported: {reason}") from error
 
 

@@ -44,3 +44,8 @@ class QueueFullError(SpecInferError):
 
 class EngineDeadError(SpecInferError):
     """The engine's worker thread has ended; the process should be replaced."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says; of one that says nothing, what it is."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from specinfer.attend import Pass, tree_attention_name
 from specinfer.config import DType
-from specinfer.errors import ModelFolderError
+from specinfer.errors import ModelFolderError, first_line
 from specinfer.frame import Frame, FrameShape, pack
 from specinfer.graphs import Graphs
 from specinfer.kv_cache import KVCache
@@ -71,7 +71,7 @@ class CausalLM:
                 **options,
             )
         except (OSError, ValueError, KeyError) as error:
-            raise ModelFolderError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
+            raise ModelFolderError(f"{folder}: cannot be loaded: {first_line(error)}") from error
         return cls(model.to(device), folder.name)
 
     @property
@@ -185,7 +185,7 @@ def read_config(folder: Path) -> PretrainedConfig:
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, StrictDataclassError) as error:
-        raise ModelFolderError(f"{folder}: {_first_line(error)}") from error
+        raise ModelFolderError(f"{folder}: {first_line(error)}") from error
     return config
 
 
@@ -225,7 +225,3 @@ def _check_architecture(config: Any, model: torch.nn.Module) -> None:
         raise ModelFolderError(f"{config.model_type}: attention sinks are not supported")
     if "logits_to_keep" not in inspect.signature(model.forward).parameters:
         raise ModelFolderError(f"{config.model_type}: its class cannot select rows of logits")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
